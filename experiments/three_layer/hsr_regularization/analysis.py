@@ -129,6 +129,12 @@ def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
     return table.reindex(columns=list(NAMES))
 
 
+def ratio_of_medians(rows: pd.DataFrame, name: str, a: str, b: str) -> float:
+    """Median of a column at the ends of method a over that of method b; NaN where one has none."""
+    medians = rows.groupby("method")[name].median()
+    return float(medians.get(a, math.nan) / medians.get(b, math.nan))
+
+
 def statistics(analysis: Study) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
     tests: list[Statistic] = []

@@ -14,7 +14,13 @@ from functools import partial
 
 import pandas as pd
 
-from experiments.three_layer.hsr_regularization.analysis import POLISHED, WIDE, Case, cases
+from experiments.three_layer.hsr_regularization.analysis import (
+    POLISHED,
+    WIDE,
+    Case,
+    cases,
+    ratio_of_medians,
+)
 from experiments.three_layer.hsr_regularization.settings import NAMES
 from experiments.three_layer.hsr_regularization.text_claims import claims_over_draws, spectra, views
 from experiments.three_layer.study import (
@@ -163,21 +169,13 @@ def _sharpness(c: Case) -> Made:
             yield from c.tested_of(method, beats, f"{quantity}, {{}} - trace, sharp seeds", -1)
     factor = c.experiment.eigenvalue_margin
     ends = c.rows("endpoints", group="sharp", status="ok")
-    wider = partial(_median_ratio, a=WIDE["asam"], b="asam")
+    wider = partial(ratio_of_medians, name="lambda_max", a=WIDE["asam"], b="asam")
     yield c.mark(), c.compared("larger radius of A-SAM", ends, wider, low=1 / factor)
     margin = math.log(factor)
     test = "log_lambda_max, hsr - {}, sharp seeds"
     alike = "HSR comparable to A-SAM on λ₁"
     yield from c.within_of("asam", alike, test, low=-margin, high=margin)
     yield from c.within_of("asam", "HSR not worse than A-SAM on λ₁", test, high=margin)
-
-
-def _median_ratio(rows: pd.DataFrame, a: str, b: str) -> float:
-    """Median λ₁ at the ends of method a over that of b; NaN where one of them has none."""
-    medians = rows.groupby("method")["lambda_max"].median()
-    if {a, b} <= set(medians.index):
-        return float(medians[a] / medians[b])
-    return math.nan
 
 
 def _harm(c: Case) -> Made:

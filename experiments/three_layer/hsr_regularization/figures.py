@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -64,12 +65,9 @@ def _boxes_of_methods(case: Case, quantities: Mapping[str, str]) -> Figure:
     """A row of panels for each quantity; λ_D is left out where it is nothing next to λ₁."""
     rows = case.rows("endpoints", status="ok")
     shown = dict(quantities)
-    left_out = ""
-    if "lambda_min" in shown:
-        size_of_least = rows["lambda_min"].abs().quantile(0.95)
-        if size_of_least < 1e-4 * rows["lambda_max"].median():
-            shown.pop("lambda_min")
-            left_out = f"|λ_D| is below {size_of_least:.1g} for 95 % of the ends and not drawn"
+    least = rows["lambda_min"].abs().quantile(0.95)
+    if least < 1e-4 * rows["lambda_max"].median():
+        shown.pop("lambda_min", None)
     counts = rows.groupby(["seed", "group", "method"])
     marks: list[tuple[Axes, str, tuple[float, float]]] = []
 
@@ -105,17 +103,21 @@ def _boxes_of_methods(case: Case, quantities: Mapping[str, str]) -> Figure:
     for ax, text, top in marks:
         ax.annotate(text, top, (0, -1), **look)
     box_legend(figure, NAMES)
-    ends = counts.size()
+    _note_boxes(figure, case, counts.size())
+    if len(shown) < len(quantities):
+        draw.note(figure, f"|λ_D| is below {least:.1g} for 95 % of the ends and not drawn")
+        draw.note(figure, "whiskers are cut: along a way to infinity the eigenvalues tend to 0")
+    return figure
+
+
+def _note_boxes(figure: Figure, case: Case, ends: pd.Series[int]) -> None:
+    """What a box and its asterisks are; ends: their numbers in each box."""
     boxes_are = "boxes: quartiles and median, whiskers to 1.5 interquartile ranges"
     draw.note(figure, f"{case.text}; {boxes_are}")
     stars_are = "above a box: * p < 0.01, ** p < 0.001 after Holm's correction"
     draw.note(figure, f"{stars_are}, signed-rank test against plain descent")
     sizes = f"{ends.min()} to {ends.max()}"
     draw.note(figure, f"a box is {sizes} ends; the paper's, 113 (one data set)")
-    if left_out:
-        draw.note(figure, left_out)
-        draw.note(figure, "whiskers are cut: along a way to infinity the eigenvalues tend to 0")
-    return figure
 
 
 def effects(case: Case) -> Figure:

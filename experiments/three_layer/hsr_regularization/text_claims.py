@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.three_layer.hsr_regularization.analysis import Case
+from experiments.three_layer.hsr_regularization.analysis import Case, ratio_of_medians
 from experiments.three_layer.hsr_regularization.settings import NAMES
 from experiments.three_layer.study import Made, Study, over_draws
 from runner.contract import Claim
@@ -97,17 +97,12 @@ def spectra(c: Case) -> Made:
     """
     ends = c.rows("endpoints", status="ok")
     sharp = chosen(ends, group="sharp")
-    yield c.mark(), c.compared("spectrum narrower", sharp, _narrowed)
+    sharp = sharp.assign(width=sharp["lambda_max"] - sharp["lambda_min"])
+    narrowed = partial(ratio_of_medians, name="width", a="hsr", b="gd")
+    yield c.mark(), c.compared("spectrum narrower", sharp, narrowed)
     tie = judge.median(by_seed(ends, _weaker_tie))
     together = c.statement("λ₁, mean and std go together")
     yield c.mark(), judge.constructed(together, ONE_OUTLIER, tie)
-
-
-def _narrowed(rows: pd.DataFrame) -> float:
-    width = (rows["lambda_max"] - rows["lambda_min"]).groupby(rows["method"]).median()
-    if {"hsr", "gd"} <= set(width.index):
-        return float(width["hsr"] / width["gd"])
-    return math.nan
 
 
 def _weaker_tie(rows: pd.DataFrame) -> float:
