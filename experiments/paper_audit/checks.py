@@ -9,7 +9,7 @@ recompute by hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, TypeVar
@@ -68,7 +68,7 @@ Case = TypeVar("Case")
 Check = Callable[[], Outcome]
 Errors = Iterator[float]
 """What a check yields: the error of the printed line on each instance."""
-BothErrors = Generator[tuple[float, float], None, Worked]
+BothErrors = Generator[tuple[float, float], None, Worked | None]
 """What a check yields: the errors of the printed and of the corrected line on each instance; it
 returns its worked check."""
 Steps = Iterable[float] | BothErrors
@@ -210,7 +210,6 @@ def equality(
     printed: Value[Case] | None,
     corrected: Value[Case] | None = None,
     error: Error = relative_error,
-    describe: Callable[[Case], str] = str,
     unusable: str = "nothing",
 ) -> Outcome:
     """Largest errors of the printed and of the corrected expression against the exact one.
@@ -233,8 +232,18 @@ def equality(
             better = corrected(case)
             of_corrected = error(better, truth)
             right = digits(better)
-        tally.add(of_printed, of_corrected, worked(describe(case), shown, right, digits(truth)))
+        tally.add(of_printed, of_corrected, worked(str(case), shown, right, digits(truth)))
     return tally.outcome()
+
+
+def matches(
+    cases: Callable[[], Iterable[Case]],
+    exact: Value[Case],
+    printed: Value[Case],
+    corrected: Value[Case] | None = None,
+) -> Check:
+    """The check of an equality on these cases."""
+    return lambda: equality(cases(), exact, printed, corrected)
 
 
 def worst(
@@ -327,16 +336,12 @@ def attack(
 def strongest(*outcomes: Outcome) -> Outcome:
     """Several checks of one clause as one: the largest errors, all instances, the first witness."""
     right = [o.corrected for o in outcomes if o.corrected is not None]
+    witnesses = [o.witness for o in outcomes if o.witness]
     return Outcome(
-        max(o.printed for o in outcomes),
-        max(right) if right else None,
-        sum(o.instances for o in outcomes),
-        next((o.witness for o in outcomes if o.witness), None),
-        max(o.tolerance for o in outcomes),
-        sum(o.mean for o in outcomes) / len(outcomes),
+        printed=max(o.printed for o in outcomes),
+        corrected=max(right, default=None),
+        instances=sum(o.instances for o in outcomes),
+        witness=next(iter(witnesses), None),
+        tolerance=max(o.tolerance for o in outcomes),
+        mean=sum(o.mean for o in outcomes) / len(outcomes),
     )
-
-
-def random_matrices(sizes: Sequence[tuple[int, int]], seed: int = 0) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(m, n, generator=generator, dtype=torch.float64) for m, n in sizes]

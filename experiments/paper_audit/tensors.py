@@ -61,9 +61,20 @@ def gauss(generator: torch.Generator, *shape: Any) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def normal(seed: int, *shape: Any) -> Tensor:
-    """N(0, 1) from a seed."""
-    return gauss(seeded(seed), *shape)
+def uniform(generator: torch.Generator, *shape: int) -> Tensor:
+    """Uniform in [0, 1) from a generator, which goes on."""
+    return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+
+def random_matrices(sizes: Iterable[tuple[int, int]], seed: int = 0) -> list[Tensor]:
+    """N(0, 1) matrices of these sizes."""
+    generator = seeded(seed)
+    return [gauss(generator, *size) for size in sizes]
+
+
+def grid(low: float, high: float, count: int) -> Tensor:
+    """Equidistant numbers, both ends included."""
+    return torch.linspace(low, high, count, dtype=torch.float64)
 
 
 def spectral_norm(matrix: Tensor) -> Tensor:

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jacrev, vmap
 
-from experiments.paper_audit import checks
-from experiments.paper_audit.checks import Check
+from experiments.paper_audit.checks import Check, matches
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, zeros
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -34,20 +33,18 @@ SIZES = ((1, 1, 1), (2, 3, 5), (3, 2, 4))
 
 
 @lru_cache
-def derivative(name: str, order: int) -> Callable[[Tensor], Tensor]:
-    """f^(order) of a named activation, elementwise over a vector."""
+def at_number(name: str, order: int) -> Callable[[Tensor], Tensor]:
+    """f^(order) of a named activation at a 0-d argument."""
     function = FUNCTIONS[name]
     for _ in range(order):
         function = grad(function)
-    return vmap(function)
-
-
-def logistic(order: int) -> Callable[[Tensor], Tensor]:
-    """s^(order) of a 0-d argument."""
-    function: Callable[[Tensor], Tensor] = FUNCTIONS["sigmoid"]
-    for _ in range(order):
-        function = grad(function)
     return function
+
+
+@lru_cache
+def derivative(name: str, order: int) -> Callable[[Tensor], Tensor]:
+    """f^(order) of a named activation, elementwise over a vector."""
+    return vmap(at_number(name, order))
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Sample:
 
     @property
     def p(self) -> Tensor:
-        return logistic(0)(self.z)
+        return at_number("sigmoid", 0)(self.z)
 
     @property
     def delta(self) -> Tensor:
@@ -104,11 +101,11 @@ class Sample:
 
     @property
     def s1(self) -> Tensor:
-        return logistic(1)(self.z)
+        return at_number("sigmoid", 1)(self.z)
 
     @property
     def s2(self) -> Tensor:
-        return logistic(2)(self.z)
+        return at_number("sigmoid", 2)(self.z)
 
     @property
     def o(self) -> Tensor:
@@ -155,6 +152,16 @@ class Instance:
     def count(self) -> int:
         """How many of theta's entries are w."""
         return self.units * (self.x.shape[1] + 1)
+
+    @property
+    def w(self) -> slice:
+        """Where w stands in theta."""
+        return slice(self.count)
+
+    @property
+    def v(self) -> slice:
+        """Where v stands in theta."""
+        return slice(self.count, None)
 
     @property
     def samples(self) -> list[Sample]:
@@ -234,4 +241,4 @@ def equality(
     sizes: tuple[tuple[int, int, int], ...] = SIZES,
 ) -> Check:
     """Largest relative error on random instances of every activation and size."""
-    return lambda: checks.equality(instances(sizes=sizes), expected, found)
+    return matches(lambda: instances(sizes=sizes), expected, found)

@@ -141,7 +141,7 @@ def pairs() -> Outcome:
     which has eight."""
     corrected = 0.0
     count = 0
-    for _, t in points(all_same):
+    for t in points(all_same):
         count += 1
         transposed = with_components(t, t.k.j2, t.k.j1)
         for places in C14:

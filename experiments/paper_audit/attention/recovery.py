@@ -11,7 +11,7 @@ from experiments.attention.bounds import BOUNDS
 from experiments.attention.newton_method import Objective, minimise
 from experiments.attention.problem import recovery_objective
 from experiments.paper_audit.attention.bounds import DRAWS, GRID, SIZES, draw
-from experiments.paper_audit.checks import Checks, Outcome, worked
+from experiments.paper_audit.checks import Checks, Errors, Outcome, worked
 from experiments.paper_audit.tensors import gauss, seeded
 from runner.curvature.closed_form import attention as att
 
@@ -35,17 +35,15 @@ def regularised(n: int, d: int) -> tuple[Tensor, Tensor, Objective]:
     return att.vec(x), trace.points[-1, 0], objective
 
 
-@CHECKS.clause("attention.theorem_j.1.convexity")
-def convex() -> Outcome:
+@CHECKS.clause("attention.theorem_j.1.convexity", instances=len(GRID) * DRAWS)
+def convex() -> Errors:
     """Theorem J.1: smallest eigenvalue of the regularised Hessian over random X, as -lambda_min /
     (2 gamma) <= 0."""
-    worst = -math.inf
     for n, d, radius in GRID:
         x, _, w, v, b = draw(n, d, radius, frobenius=True)
         gamma = admissible_gamma(n, d, radius)
         smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b, gamma))[..., 0]
-        worst = max(worst, float((-smallest / (2 * gamma)).max()))
-    return Outcome(worst, instances=len(GRID) * DRAWS)
+        yield float((-smallest / (2 * gamma)).max())
 
 
 @CHECKS.without_hypothesis("attention.theorem_j.1.convexity", "gamma >= 42 n d R^8")
@@ -60,11 +58,10 @@ def without_gamma() -> Outcome:
     return Outcome(worst, instances=len(SIZES) * DRAWS)
 
 
-@CHECKS.clause("attention.theorem_j.1.convergence")
-def newton_converges() -> Outcome:
+@CHECKS.clause("attention.theorem_j.1.convergence", instances=5 * len(SIZES))
+def newton_converges() -> Errors:
     """Theorem J.1: error over eps, - 1, after ceil(log2(|X0 - X*| / eps)) full steps from the
     admitted distance."""
-    worst = -math.inf
     for n, d in SIZES:
         _, minimiser, objective = regularised(n, d)
         values = torch.linalg.eigvalsh(objective.hessian(minimiser.unsqueeze(0)))
@@ -75,8 +72,7 @@ def newton_converges() -> Outcome:
         steps = math.ceil(math.log2(distance / accuracy))
         trace = minimise(objective, start, "full", max_steps=steps, tolerance=0.0)
         error = float((trace.points[-1] - minimiser).norm(dim=-1).max())
-        worst = max(worst, error / accuracy - 1)
-    return Outcome(worst, instances=5 * len(SIZES))
+        yield error / accuracy - 1
 
 
 @CHECKS.clause("attention.theorem_j.1.recovery")

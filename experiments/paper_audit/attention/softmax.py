@@ -48,7 +48,7 @@ CHECKS = Checks()
 @CHECKS.clause("attention.fact_b.1")
 def algebra() -> Errors:
     """Fact B.1 on three random vectors."""
-    for _, t in origins():
+    for t in origins():
         u = t.f
         v = t.h
         w = x1(t)
@@ -196,7 +196,7 @@ CHECKS["attention.f.2"] = identity(dense_hessian, without_factor, right_hessian)
 def layout() -> Errors:
     """Definition E.3: the closed-form blocks H_1..H_4, laid out as printed, are the Hessian of each
     c_{i0,j0}."""
-    for _, t in origins():
+    for t in origins():
         d, n = t.x.shape
         exact = residual_hessian(t).permute(0, 1, 3, 2, 5, 4).reshape(n, d, n * d, n * d)
         found = output_hessians(t.x, t.w, t.v)

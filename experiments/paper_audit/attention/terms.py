@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache, cached_property
 
 import torch
@@ -62,6 +62,10 @@ class Terms:
     v: Tensor
     b: Tensor
     k: Index
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name
 
     @cached_property
     def scores(self) -> Tensor:
@@ -119,8 +123,6 @@ Expression = Callable[[Terms], Tensor]
 Case = Callable[[Index], bool]
 Matrices = tuple[Tensor, Tensor, Tensor, Tensor]
 """X, W, V, B."""
-Point = tuple[str, Terms]
-"""Terms with a description."""
 ORIGIN = Index(0, 0, 0, 0, 0, 0)
 
 
@@ -156,25 +158,24 @@ def by_hand() -> Iterator[tuple[str, Matrices]]:
     yield text, (unit(2), w, v, zeros(2, 2))
 
 
-def points(case: Case) -> Iterator[Point]:
-    """Terms of every instance and index tuple, those to recompute by hand first, with a
-    description."""
+def points(case: Case) -> Iterator[Terms]:
+    """Terms of every instance and index tuple, those to recompute by hand first."""
     for text, matrices in by_hand():
         d, n = matrices[0].shape
         for k in indices(n, d, case):
-            yield f"{text}, {k}", Terms(*matrices, k)
+            yield Terms(*matrices, k, f"{text}, {k}")
     for (n, d), seed in itertools.product(SIZES, (0, 1)):
         for k in indices(n, d, case, seed):
-            yield f"n = {n}, d = {d}, {k}", Terms(*instance(n, d, seed), k)
+            yield Terms(*instance(n, d, seed), k, f"n = {n}, d = {d}, {k}")
 
 
-def origins() -> Iterator[Point]:
+def origins() -> Iterator[Terms]:
     """One set of terms per instance, for statements without indices, those to recompute by hand
     first."""
     for text, matrices in by_hand():
-        yield text, Terms(*matrices, ORIGIN)
+        yield Terms(*matrices, ORIGIN, text)
     for n, d in SIZES:
-        yield f"n = {n}, d = {d}", Terms(*instance(n, d), ORIGIN)
+        yield Terms(*instance(n, d), ORIGIN, f"n = {n}, d = {d}")
 
 
 def derivative(quantity: Expression, terms: Terms, wrt: int) -> Tensor:
@@ -186,7 +187,7 @@ def derivative(quantity: Expression, terms: Terms, wrt: int) -> Tensor:
     direction[j, i] = 1.0
 
     def at(x: Tensor) -> Tensor:
-        return quantity(Terms(x, terms.w, terms.v, terms.b, k))
+        return quantity(replace(terms, x=x))
 
     result: Tensor = torch.func.jvp(at, (terms.x,), (direction,))[1]
     return result
@@ -203,7 +204,7 @@ def relative_error(found: Tensor, exact: Tensor) -> float:
 
 
 def compare(
-    cases: Iterable[Point],
+    cases: Iterable[Terms],
     exact: Expression,
     printed: Expression | None,
     corrected: Expression | None = None,
@@ -211,22 +212,7 @@ def compare(
 ) -> Outcome:
     """Largest relative errors of the printed and of the corrected expression against the exact
     one."""
-
-    def of_point(expression: Expression | None) -> Callable[[Point], Tensor] | None:
-        return expression and (lambda point: expression(point[1]))
-
-    def describe(point: Point) -> str:
-        return point[0]
-
-    return checks.equality(
-        cases,
-        lambda point: exact(point[1]),
-        of_point(printed),
-        of_point(corrected),
-        relative_error,
-        describe,
-        unusable,
-    )
+    return checks.equality(cases, exact, printed, corrected, relative_error, unusable)
 
 
 def lemma(

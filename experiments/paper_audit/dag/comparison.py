@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
 
-from experiments.paper_audit.checks import TOLERANCE, Outcome, Worked, digits, worked
+from experiments.paper_audit.checks import TOLERANCE, Check, Worked, digits, outcome_of, worked
 from experiments.paper_audit.dag.instances import Instance, relative_error
 from experiments.paper_audit.dag.oracle import Blocks, Example, examples, mean, stacked
 
@@ -17,31 +18,33 @@ def averaged(case: Instance, recursion: Recursion) -> Blocks:
 
 
 def blocks_agree(
-    cases: Iterable[Instance],
+    cases: Callable[[], Iterable[Instance]],
     exact: Recursion,
     printed: Recursion,
     corrected: Recursion | None = None,
-) -> Outcome:
-    """Largest relative error of any block (of the pairs that `printed` gives); the witness is the
-    worst block."""
-    worst = 0.0
-    right = 0.0
-    count = 0
-    witness = None
-    for case in cases:
-        truth = averaged(case, exact)
-        found = averaged(case, printed)
-        if not found:
-            continue
-        count += 1
-        better = averaged(case, corrected) if corrected else None
-        if better is not None:
-            right = max(right, relative_error({pair: better[pair] for pair in found}, truth))
-        error = relative_error(found, truth)
-        worst = max(worst, error)
-        if error > TOLERANCE and witness is None:
-            witness = _worst_block(case, truth, found, better)
-    return Outcome(worst, right if corrected else None, count, witness)
+) -> Check:
+    """The check of the largest relative error of any block, of the pairs that `printed` gives; the
+    witness is the worst block."""
+
+    def steps() -> Generator[Any, None, Worked | None]:
+        witness = None
+        for case in cases():
+            truth = averaged(case, exact)
+            found = averaged(case, printed)
+            if not found:
+                continue
+            error = relative_error(found, truth)
+            better = None
+            if corrected:
+                better = averaged(case, corrected)
+                yield error, relative_error({pair: better[pair] for pair in found}, truth)
+            else:
+                yield error
+            if error > TOLERANCE and witness is None:
+                witness = _worst_block(case, truth, found, better)
+        return witness
+
+    return lambda: outcome_of(steps())
 
 
 def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Worked:

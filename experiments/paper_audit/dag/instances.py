@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from experiments.paper_audit.tensors import real
+from experiments.paper_audit.tensors import gauss, real, uniform
 from runner.curvature import Dag, Node
 from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
 
@@ -138,6 +138,33 @@ def pooled(seed: int) -> Instance:
     pool = nn.Sequential(*parts).double()
     nodes = [Node("h1", ("input",), pool), Node("h2", ("h1",), layer(2, 3, nn.ReLU))]
     return with_data("max-pooling and ReLU", Dag([*nodes, linear_head("h2", 3)]), 3)
+
+
+def residual_blocks(
+    depth: int, generator: torch.Generator, he: bool = False
+) -> tuple[list[Tensor], Tensor]:
+    """αDW of every block I + αDW of a residual MLP of width 64 like Exp. 1's before training, α =
+    L^(−1/2), at 32 Gaussian inputs, (32, 64, 64) each, and its last layer.
+
+    he: weights N(0, 2/64); else PyTorch's default for a linear layer.
+    """
+    alpha = depth**-0.5
+    h = gauss(generator, 32, 64).relu()
+    blocks = []
+    for _ in range(depth):
+        if he:
+            weight = gauss(generator, 64, 64) * (2 / 64) ** 0.5
+        else:
+            weight = default_weight(generator, 64, 64)
+        z = h @ weight.mT
+        blocks.append(alpha * (z > 0).double()[..., None] * weight)
+        h = h + alpha * z.relu()
+    return blocks, h
+
+
+def default_weight(generator: torch.Generator, rows: int, columns: int) -> Tensor:
+    """Uniform in ±1/√columns."""
+    return (uniform(generator, rows, columns) * 2 - 1) / columns**0.5
 
 
 @cache

@@ -113,7 +113,7 @@ def true_parameter_blocks(e: Example) -> Blocks:
     return parameter_blocks(e.case)
 
 
-CHECKS["dag.eq5"] = lambda: blocks_agree(instances(), true_parameter_blocks, equation_5, right_5)
+CHECKS["dag.eq5"] = blocks_agree(instances, true_parameter_blocks, equation_5, right_5)
 
 
 def two_edges(e: Example) -> Blocks:
@@ -123,18 +123,17 @@ def two_edges(e: Example) -> Blocks:
     return {(v, w): whole[v, w] for w, v in zip(order, order[2:], strict=False)}
 
 
-@CHECKS.clause("dag.eq5.two_edges")
-def two_edges_apart() -> Outcome:
-    chains = [chain(0, nn.Tanh, widths=(2, 3, 2, 3)), chain(1, nn.SiLU, widths=(2, 3, 2, 3))]
-    return blocks_agree(chains, true_parameter_blocks, two_edges)
+def chains() -> list[Instance]:
+    widths = (2, 3, 2, 3)
+    return [chain(0, nn.Tanh, widths=widths), chain(1, nn.SiLU, widths=widths)]
 
 
-@CHECKS.clause("dag.thm19")
-def both_recursions() -> Outcome:
-    def printed(e: Example) -> Blocks:
-        return equation_5(e, recursion.equation_2(e, e.base))
+def both_recursions(e: Example) -> Blocks:
+    return equation_5(e, recursion.equation_2(e, e.base))
 
-    return blocks_agree(instances(), true_parameter_blocks, printed, right_5)
+
+CHECKS["dag.eq5.two_edges"] = blocks_agree(chains, true_parameter_blocks, two_edges)
+CHECKS["dag.thm19"] = blocks_agree(instances, true_parameter_blocks, both_recursions, right_5)
 
 
 def product(e: Example, blocks: Blocks) -> Blocks:
@@ -151,15 +150,13 @@ def product(e: Example, blocks: Blocks) -> Blocks:
     return products
 
 
-@CHECKS.clause("dag.i1")
-def parameter_product() -> Outcome:
-    """Eq. I.1 read with w' = w (D_ww' local): routed and pure terms, without mixed ones."""
-    return blocks_agree(
-        instances(),
-        lambda e: product(e, parameter_blocks(e.case)),
-        lambda e: product(e, with_pure(e, e.blocks)),
-        lambda e: product(e, right_5(e)),
-    )
+CHECKS["dag.i1"] = blocks_agree(
+    instances,
+    lambda e: product(e, parameter_blocks(e.case)),
+    lambda e: product(e, with_pure(e, e.blocks)),
+    lambda e: product(e, right_5(e)),
+)
+"""Eq. I.1 read with w' = w (D_ww' local): routed and pure terms, without mixed ones."""
 
 
 def remainder(case: Instance) -> float:

@@ -12,7 +12,8 @@ from experiments.printed import FOLDER, printed_number
 from runner.report.reference import unrounded
 
 CHECKS = Checks()
-RESULTS = FOLDER.parent / "unrounded" / "results.csv"
+UNROUNDED = FOLDER.parent / "unrounded"
+RESULTS = UNROUNDED / "results.csv"
 CHECKPOINTS = ("init", "mid", "final")
 
 
@@ -113,10 +114,18 @@ def orders_of_separation() -> Outcome:
     return Outcome(max(6.5 - value for value in after), max(right), 18, witness)
 
 
+def largest_rho(depth: str, arch: str, checkpoint: str) -> float:
+    """ρ_max of Table 2."""
+    return printed_number(
+        "exp1_resonance", metric="rho_max", depth=depth, arch=arch, checkpoint=checkpoint
+    )
+
+
 def normalised(metric: str, depth: str, checkpoint: str) -> float:
     """An entry of Table N.2, plain networks with spectral normalisation."""
-    keys = {"depth": depth, "arch": "plain_sn", "checkpoint": checkpoint}
-    return printed_number("exp1b_spectral_norm", metric=metric, **keys)
+    return printed_number(
+        "exp1b_spectral_norm", metric=metric, depth=depth, arch="plain_sn", checkpoint=checkpoint
+    )
 
 
 @CHECKS.clause("dag.n1.rho")
@@ -138,8 +147,14 @@ def norms_after_training() -> Outcome:
 
 def silu_gap(distance: str, checkpoint: str) -> float:
     """An entry of Table N.8, plain network with SiLU."""
-    keys = {"activation": "silu", "arch": "plain_resnet18", "distance": distance}
-    return printed_number("exp6_resnet18", metric="gap", checkpoint=checkpoint, **keys)
+    return printed_number(
+        "exp6_resnet18",
+        metric="gap",
+        activation="silu",
+        arch="plain_resnet18",
+        distance=distance,
+        checkpoint=checkpoint,
+    )
 
 
 @CHECKS.clause("dag.n8.decline")

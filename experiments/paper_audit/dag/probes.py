@@ -8,9 +8,9 @@ import math
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Checks, Outcome, random_matrices, worked
+from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.paper_audit.dag.ranks import stable
-from experiments.paper_audit.tensors import gauss, real, seeded
+from experiments.paper_audit.tensors import gauss, random_matrices, real, seeded
 
 CHECKS = Checks()
 

@@ -17,13 +17,12 @@ from experiments.paper_audit.checks import (
     attack,
     excess,
     outcome_of,
-    random_matrices,
     relative_error,
     worked,
 )
 from experiments.paper_audit.dag.instances import ScalarNode, copy, diamond, scalar_nodes, smooth
 from experiments.paper_audit.dag.oracle import end_block, exact, first_example
-from experiments.paper_audit.tensors import diagonal, gauss, ones, seeded, zeros
+from experiments.paper_audit.tensors import diagonal, gauss, ones, random_matrices, seeded, zeros
 
 CHECKS = Checks()
 

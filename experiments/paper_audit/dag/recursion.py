@@ -9,7 +9,6 @@ from torch import Tensor
 
 from experiments.paper_audit.checks import (
     Checks,
-    Outcome,
 )
 from experiments.paper_audit.dag.comparison import (
     blocks_agree,
@@ -151,33 +150,20 @@ def right_tensor(e: Example) -> Blocks:
     return routed(e, torch.zeros_like(e.base))
 
 
-CHECKS["dag.eq2"] = lambda: blocks_agree(everything(), true_blocks, second, right)
-CHECKS["dag.eq2.piecewise"] = lambda: blocks_agree(piecewise_linear(), true_blocks, second)
-
-
-@CHECKS.clause("dag.thm7.gn")
-def gauss_newton_part() -> Outcome:
-    cases = (*by_hand(), *smooth_and_piecewise_linear())
-    return blocks_agree(cases, true_gauss_newton, first_order)
-
-
-CHECKS["dag.thm7.tensor"] = lambda: blocks_agree(
-    everything(), true_tensor, without_base, right_tensor
+CHECKS["dag.eq2"] = blocks_agree(everything, true_blocks, second, right)
+CHECKS["dag.eq2.piecewise"] = blocks_agree(piecewise_linear, true_blocks, second)
+CHECKS["dag.thm7.gn"] = blocks_agree(
+    lambda: (*by_hand(), *smooth_and_piecewise_linear()), true_gauss_newton, first_order
 )
-
-
-@CHECKS.clause("dag.algorithm1")
-def missing_boundary() -> Outcome:
-    """Algorithms 1 and 3 on piecewise-linear networks; corrected: with the boundary blocks of
-    Algorithm 5."""
-    return blocks_agree(
-        (linear_chain(), *piecewise_linear()),
-        true_blocks,
-        lambda e: algorithm_1(e, False),
-        lambda e: algorithm_1(e, True),
-    )
-
-
-CHECKS["dag.algorithm5"] = lambda: blocks_agree(
-    everything(), true_blocks, lambda e: algorithm_1(e, True), right
+CHECKS["dag.thm7.tensor"] = blocks_agree(everything, true_tensor, without_base, right_tensor)
+CHECKS["dag.algorithm1"] = blocks_agree(
+    lambda: (linear_chain(), *piecewise_linear()),
+    true_blocks,
+    lambda e: algorithm_1(e, False),
+    lambda e: algorithm_1(e, True),
+)
+"""Algorithms 1 and 3 on piecewise-linear networks; corrected: with the boundary blocks of Algorithm
+5."""
+CHECKS["dag.algorithm5"] = blocks_agree(
+    everything, true_blocks, lambda e: algorithm_1(e, True), right
 )

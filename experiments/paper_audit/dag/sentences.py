@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.func import hessian, jacfwd, jacrev
 from torch.nn.functional import gelu, relu, silu
 
-from experiments.paper_audit.checks import Checks, Outcome, apart, worked
+from experiments.paper_audit.checks import BothErrors, Checks, Outcome, apart, worked
+from experiments.paper_audit.dag.instances import residual_blocks
+from experiments.paper_audit.dag.printed_ranges import largest_rho
 from experiments.paper_audit.dag.probes import sign_vectors
 from experiments.paper_audit.dag.tables import listed, power_of_table_5
 from experiments.paper_audit.tensors import gauss, seeded, spectral_norm, unit
-from experiments.printed import printed_number
 
 CHECKS = Checks()
 Function = Callable[[Tensor], Tensor]
@@ -49,51 +50,28 @@ def scaling_of_tensor() -> Outcome:
 
 
 def largest_norm(depth: int, seed: int, he: bool) -> float:
-    """ρ of a residual MLP of width 64 at Gaussian inputs: batch mean of ‖I + αDW‖₂, the largest of
-    its blocks.
-
-    he: weights N(0, 2/64); else uniform in ±1/√64, PyTorch's default for a linear layer.
-    """
-    width = 64
-    alpha = depth**-0.5
-    generator = seeded(seed)
-    h = gauss(generator, 32, width).relu()
-    norms = []
-    for _ in range(depth):
-        if he:
-            weight = gauss(generator, width, width) * (2 / width) ** 0.5
-        else:
-            uniform = torch.rand(width, width, generator=generator, dtype=torch.float64)
-            weight = (uniform * 2 - 1) / width**0.5
-        z = h @ weight.mT
-        jacobian = unit(width) + alpha * (z > 0).double()[..., None] * weight
-        norms.append(float(spectral_norm(jacobian).mean()))
-        h = h + alpha * z.relu()
-    return max(norms)
+    """ρ of a residual MLP: batch mean of ‖I + αDW‖₂, the largest of its blocks."""
+    blocks, _ = residual_blocks(depth, seeded(seed), he)
+    return max(float(spectral_norm(unit(64) + block).mean()) for block in blocks)
 
 
-@CHECKS.clause("dag.s51.initialisation")
-def initialisation() -> Outcome:
+@CHECKS.clause("dag.s51.initialisation", instances=18, tolerance=0.02)
+def initialisation() -> BothErrors:
     """Section 5.1, Appendix N.1: ρ_max of Table 2, residual, before training, is that of He
     initialisation; corrected: of PyTorch's default."""
-    of_he = []
-    of_default = []
     shown = []
     for depth in (8, 10, 12):
-        keys = {"metric": "rho_max", "depth": str(depth), "arch": "residual", "checkpoint": "init"}
-        published = printed_number("exp1_resonance", **keys)
+        published = largest_rho(str(depth), "residual", "init")
         he = mean(largest_norm(depth, seed, True) for seed in range(3))
         default = mean(largest_norm(depth, seed, False) for seed in range(3))
-        of_he.append(apart(he, published))
-        of_default.append(apart(default, published))
+        yield apart(he, published), apart(default, published)
         shown.append(f"He {he:.2f}, uniform {default:.2f}")
-    witness = worked(
+    return worked(
         "residual MLP, L = 8, width 64, 32 Gaussian inputs: ρ_max (Table 2: 1.25)",
         "He initialisation",
         "uniform in ±1/√64",
         shown[0],
     )
-    return Outcome(max(of_he), max(of_default), 18, witness, tolerance=0.02)
 
 
 def mixed_derivative(act: Function, seed: int) -> float:

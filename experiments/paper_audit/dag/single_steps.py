@@ -13,8 +13,8 @@ from experiments.paper_audit.checks import (
     Checks,
     Errors,
     Outcome,
-    equality,
     exists,
+    matches,
     outcome_of,
     relative_error,
     worked,
@@ -87,32 +87,27 @@ def one_directional(e: Example) -> Blocks:
     return {(v, w): one_sided(e, e.blocks, v, w) for v, w in related(e.dag)}
 
 
-CHECKS["dag.eq2.unrelated"] = lambda: blocks_agree(
-    everything(), true_blocks, unrelated_with_exact, right
-)
-CHECKS["dag.eq2.diagonal"] = lambda: blocks_agree(
-    everything(), true_blocks, diagonal_with_exact, right
-)
-CHECKS["dag.eq2.base"] = lambda: blocks_agree(everything(), true_blocks, boundary)
-CHECKS["dag.remark76"] = lambda: blocks_agree(everything(), true_blocks, one_directional, right)
+CHECKS["dag.eq2.unrelated"] = blocks_agree(everything, true_blocks, unrelated_with_exact, right)
+CHECKS["dag.eq2.diagonal"] = blocks_agree(everything, true_blocks, diagonal_with_exact, right)
+CHECKS["dag.eq2.base"] = blocks_agree(everything, true_blocks, boundary)
+CHECKS["dag.remark76"] = blocks_agree(everything, true_blocks, one_directional, right)
 
 
-@CHECKS.clause("dag.remark76.chain")
-def one_direction_on_chains() -> Outcome:
-    chains = (
+def chains() -> tuple[Instance, ...]:
+    return (
         by_hand()[0],
         chain(0),
         chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4)),
         chain(2, nn.GELU, norm=True),
     )
-    return blocks_agree(chains, true_blocks, one_directional)
 
 
-CHECKS.without["dag.remark76.chain", "no skips"] = lambda: blocks_agree(
-    (skip(6),), true_blocks, one_directional
+CHECKS["dag.remark76.chain"] = blocks_agree(chains, true_blocks, one_directional)
+CHECKS.without["dag.remark76.chain", "no skips"] = blocks_agree(
+    lambda: [skip(6)], true_blocks, one_directional
 )
-CHECKS["dag.prop14.directed"] = lambda: blocks_agree(
-    (by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right
+CHECKS["dag.prop14.directed"] = blocks_agree(
+    lambda: (by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right
 )
 
 
@@ -130,16 +125,12 @@ def example_6(e: Example) -> Blocks:
     return {("a", "b"): found + e.curvature["merge"]["a", "b"]}
 
 
-@CHECKS.clause("dag.example5")
-def chain_by_hand() -> Outcome:
-    chains = [chain(seed, widths=(3, 4, 5)) for seed in range(3)]
-    return blocks_agree(chains, true_blocks, example_5)
-
-
-@CHECKS.clause("dag.example6")
-def diamond_by_hand() -> Outcome:
-    diamonds = (diamond(0), diamond(1, merge="sum"), diamond(2, nn.Tanh))
-    return blocks_agree(diamonds, true_blocks, example_6)
+CHECKS["dag.example5"] = blocks_agree(
+    lambda: [chain(seed, widths=(3, 4, 5)) for seed in range(3)], true_blocks, example_5
+)
+CHECKS["dag.example6"] = blocks_agree(
+    lambda: (diamond(0), diamond(1, merge="sum"), diamond(2, nn.Tanh)), true_blocks, example_6
+)
 
 
 @CHECKS.clause("dag.example6.gn")
@@ -185,9 +176,7 @@ def second_derivative_of_layer(seed: int) -> Tensor:
     return jacfwd(jacrev(lambda h: torch.tanh(w @ h + b)))(f)
 
 
-@CHECKS.clause("dag.eq1")
-def tensor_of_a_layer() -> Outcome:
-    return equality(range(4), second_derivative_of_layer, equation_1)
+CHECKS["dag.eq1"] = matches(lambda: range(4), second_derivative_of_layer, equation_1)
 
 
 def mixed_tensor(case: Instance) -> float:

@@ -148,18 +148,16 @@ def rates() -> Errors:
         yield apart(rate - leading, rho ** (2 * k) / (2 * k))
 
 
-@CHECKS.clause("dag.footnote2")
-def footnote_2() -> Outcome:
+@CHECKS.clause("dag.footnote2", instances=2, tolerance=1e-4)
+def footnote_2() -> Errors:
     """alpha = L^(−1/2), k = 1: log of the lower bound over −rho √L is 1, less it −rho²/2, in the
     limit."""
-    errors = []
     rho = 0.8
     for depth in (10**8, 10**10):
         log_bound = depth * math.log1p(-rho / math.sqrt(depth))
         leading = -rho * math.sqrt(depth)
-        errors.append(apart(log_bound, leading))
-        errors.append(apart(log_bound - leading, -(rho**2) / 2))
-    return outcome_of(errors, instances=2, tolerance=1e-4)
+        yield apart(log_bound, leading)
+        yield apart(log_bound - leading, -(rho**2) / 2)
 
 
 @CHECKS.clause("dag.thm34.sketch")

@@ -12,7 +12,7 @@ from torch.nn.functional import relu
 
 from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.paper_audit.dag.bottlenecks import beyond, bottleneck, gauss_newton_block
-from experiments.paper_audit.dag.instances import chain
+from experiments.paper_audit.dag.instances import chain, default_weight, residual_blocks
 from experiments.paper_audit.dag.oracle import examples
 from experiments.paper_audit.tensors import gauss, seeded, spectral_norm, unit
 from runner.models.resnet import resnet18
@@ -154,29 +154,16 @@ def tensor_part_everywhere() -> Outcome:
 def branches(depth: int, seed: int) -> tuple[float, float]:
     """Residual MLP of Exp. 1 before training, at 32 Gaussian inputs of a layer, ten classes: the
     largest α ‖DW‖₂, and the largest (1 − α ‖DW‖₂)^L ‖∇²ℓ‖_F / R(v_0, v_L) − 1 of one example."""
-    width = 64
-    alpha = depth**-0.5
     generator = seeded(seed)
-
-    def linear(rows: int) -> Tensor:
-        uniform = torch.rand(rows, width, generator=generator, dtype=torch.float64)
-        return (uniform * 2 - 1) / width**0.5
-
-    h = gauss(generator, 32, width).relu()
-    whole = unit(width).expand(32, width, width)
-    norms = []
-    for _ in range(depth):
-        weight = linear(width)
-        z = h @ weight.mT
-        branch = alpha * (z > 0).double()[..., None] * weight
-        norms.append(spectral_norm(branch))
-        whole = (unit(width) + branch) @ whole
-        h = h + alpha * z.relu()
-    head = linear(10)
+    blocks, h = residual_blocks(depth, generator)
+    whole = unit(64).expand(32, 64, 64)
+    for block in blocks:
+        whole = (unit(64) + block) @ whole
+    head = default_weight(generator, 10, 64)
     p = torch.softmax(h @ head.mT, -1)
     curvature = head.mT @ (torch.diag_embed(p) - p[:, :, None] * p[:, None]) @ head
     resonance = (whole.mT @ curvature).flatten(1).norm(dim=1)
-    largest = torch.stack(norms).amax(0)
+    largest = torch.stack([spectral_norm(block) for block in blocks]).amax(0)
     bound = (1 - largest) ** depth * curvature.flatten(1).norm(dim=1)
     return float(largest.max()), float((bound / resonance - 1).max())
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from pathlib import Path
 from statistics import mean
 
 from scipy.stats import spearmanr
 
 from experiments.paper_audit.checks import Checks, Outcome, apart, worked
+from experiments.paper_audit.dag.printed_ranges import CHECKPOINTS, UNROUNDED
 from experiments.paper_audit.published import rows
 from experiments.printed import printed_number
 
 CHECKS = Checks()
-REFERENCE = Path(__file__).resolve().parents[2] / "reference"
-CHECKPOINTS = ("init", "mid", "final")
 ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu")
 
 
@@ -56,13 +54,17 @@ def targets_of_table_7() -> Outcome:
     return Outcome(printed, right, 30, witness, tolerance=2e-3)
 
 
+def deep(metric: str, arch: str, depth: str, checkpoint: str) -> float:
+    """An entry of Table N.3."""
+    return printed_number("exp1_deep", metric=metric, arch=arch, depth=depth, checkpoint=checkpoint)
+
+
 @CHECKS.clause("dag.n2.coupling")
 def smallest_coupling() -> Outcome:
     """Appendix N.2: C(L−1) > 0.91 of residual networks against Table N.3; corrected: > 0.88."""
     values = []
     for depth, checkpoint in itertools.product(("16", "32"), ("init", "final")):
-        keys = {"arch": "residual", "depth": depth, "checkpoint": checkpoint}
-        values.append(printed_number("exp1_deep", metric="C_dLminus1", **keys))
+        values.append(deep("C_dLminus1", "residual", depth, checkpoint))
     least = min(values)
     where = "Table N.3, L = 16, residual, final: C(L−1)"
     witness = worked(where, "> 0.91", "> 0.88", f"{least:g}")
@@ -71,8 +73,9 @@ def smallest_coupling() -> Outcome:
 
 def far(metric: str, width: str, depth: str = "6", checkpoint: str = "init") -> float:
     """An entry of Table 3 or N.1."""
-    keys = {"metric": metric, "d_u": width, "depth": depth, "checkpoint": checkpoint}
-    return printed_number("exp2_bottleneck", **keys)
+    return printed_number(
+        "exp2_bottleneck", metric=metric, d_u=width, depth=depth, checkpoint=checkpoint
+    )
 
 
 def change_with_depth(width: str) -> float:
@@ -113,28 +116,24 @@ def coupling_range() -> Outcome:
     return Outcome(coupling / 2.5 - 1, right, 2, witness)
 
 
-def plain_resonance(metric: str, depth: str) -> float:
-    """An entry of Table N.3, plain networks before training."""
-    keys = {"arch": "plain", "depth": depth, "checkpoint": "init"}
-    return printed_number("exp1_deep", metric=metric, **keys)
+def resonance_fall(depth: str) -> float:
+    """R(0) over R(L − 1) of Table N.3, plain networks before training."""
+    return deep("R_d0", "plain", depth, "init") / deep("R_dLminus1", "plain", depth, "init")
 
 
 @CHECKS.clause("dag.s51.orders")
 def fall_in_orders() -> Outcome:
     """Section 5.1: norms fall to 10⁻¹⁴ at L = 32, against Table N.3; corrected: by a factor of 3 to
     7 there."""
-    shallow, deep = (
-        plain_resonance("R_d0", depth) / plain_resonance("R_dLminus1", depth)
-        for depth in ("16", "32")
-    )
-    smallest = plain_resonance("R_dLminus1", "32")
+    falls = [resonance_fall(depth) for depth in ("16", "32")]
+    smallest = deep("R_dLminus1", "plain", "32", "init")
     witness = worked(
         "Table N.3, plain, L = 32, before training: R(L − 1)",
         "10⁻¹⁴",
         "10⁻²",
-        f"{smallest:g}, R(0) is {deep:.2g} times as large",
+        f"{smallest:g}, R(0) is {falls[1]:.2g} times as large",
     )
-    right = max(3 - min(shallow, deep), max(shallow, deep) - 7)
+    right = max(3 - min(falls), max(falls) - 7)
     return Outcome(math.log10(smallest / 1e-14), right, 2, witness)
 
 
@@ -144,8 +143,7 @@ def gap(table: str, activation: str, checkpoint: str) -> float:
 
 def squared_bend(table: str, activation: str) -> float:
     """E[σ″²] before training."""
-    keys = {"metric": "E_sigma_pp_sq", "checkpoint": "init"}
-    return printed_number(table, activation=activation, **keys)
+    return printed_number(table, metric="E_sigma_pp_sq", activation=activation, checkpoint="init")
 
 
 @CHECKS.clause("dag.s53.column")
@@ -156,8 +154,8 @@ def column_of_changes() -> Outcome:
     changes = {}
     errors = []
     for table, activation in itertools.product(("exp3b_layernorm", "exp3_gn_gap"), ACTIVATIONS[2:]):
-        keys = {"metric": "gap_change_percent", "activation": activation}
-        change = printed_number(table, **keys) / 100
+        percent = printed_number(table, metric="gap_change_percent", activation=activation)
+        change = percent / 100
         ratio = gap(table, activation, "final") / gap(table, activation, "init")
         changes[table, activation] = change
         errors.append(abs(change - (ratio - 1)))
@@ -224,7 +222,7 @@ def branch_steps() -> Outcome:
     """Section 5.4 (H4.1): 45 of 48 steps d → d + 1 within a branch fall; corrected: all, in the
     authors' results."""
     falls = []
-    with open(REFERENCE / "unrounded" / "branches.csv", newline="", encoding="utf-8") as stream:
+    with open(UNROUNDED / "branches.csv", newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
             values = [float(value) for value in row["R"].split()]
             falls += [after < before for before, after in itertools.pairwise(values)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,12 +15,12 @@ from experiments.paper_audit.checks import (
     Checks,
     Outcome,
     Worked,
-    equality,
+    matches,
     relative_error,
     worked,
 )
 from experiments.paper_audit.formulas import Formula, lifted, outer as product
-from experiments.paper_audit.tensors import kron
+from experiments.paper_audit.tensors import grid, kron
 from experiments.paper_audit.three_layer import (
     Instance,
     Sample,
@@ -58,8 +59,27 @@ from experiments.paper_audit.three_layer_terms import (
 )
 
 CHECKS = Checks()
-Case = tuple[Instance, int, int]
-"""A network and the places of two of its samples."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and the places of two of its samples."""
+
+    instance: Instance
+    first: int
+    second: int
+
+    def __str__(self) -> str:
+        return f"{self.instance}, i = {self.first + 1}, j = {self.second + 1}"
+
+    @property
+    def samples(self) -> tuple[Sample, Sample]:
+        samples = self.instance.samples
+        return samples[self.first], samples[self.second]
+
+    def jacobian(self, quantity: Pair) -> Tensor:
+        """d quantity / dθ by automatic differentiation, the derivative in front."""
+        return self.instance.jacobian(quantity, self.first, self.second)
 
 
 def outer(h: Tensor, block: Tensor) -> Tensor:
@@ -74,47 +94,25 @@ def cases() -> Iterator[Case]:
     """Two different samples, and one sample twice, of every instance; a GELU unit whose root
     Φ_11^{1/2} is negative."""
     for instance in (opposed_gelu(), *instances(sizes=((2, 3, 2),))):
-        yield instance, 0, 1
-        yield instance, 1, 1
-
-
-def sampled_cases() -> Iterator[tuple[Case, Sample, Sample]]:
-    """The cases with their samples."""
-    for instance, a, b in cases():
-        samples = instance.samples
-        yield (instance, a, b), samples[a], samples[b]
-
-
-def jacobian(quantity: Pair, case: Case) -> Tensor:
-    """d quantity / dθ by automatic differentiation, the derivative in front."""
-    instance, a, b = case
-    return instance.jacobian(quantity, a, b)
+        yield Case(instance, 0, 1)
+        yield Case(instance, 1, 1)
 
 
 def derivative(quantity: Pair, printed: Pair, part: Callable[[Instance], slice]) -> Check:
     """d quantity / d part = printed: largest error against automatic differentiation."""
 
     def expected(case: Case) -> Tensor:
-        return jacobian(quantity, case)[part(case[0])]
+        return case.jacobian(quantity)[part(case.instance)]
 
-    def found(case: Case) -> Tensor:
-        instance, a, b = case
-        samples = instance.samples
-        return printed(samples[a], samples[b])
-
-    def describe(case: Case) -> str:
-        instance, a, b = case
-        return f"{instance}, i = {a + 1}, j = {b + 1}"
-
-    return lambda: equality(cases(), expected, found, describe=describe)
+    return matches(cases, expected, lambda case: printed(*case.samples))
 
 
 def by_w(quantity: Pair, printed: Pair) -> Check:
-    return derivative(quantity, printed, lambda instance: slice(None, instance.count))
+    return derivative(quantity, printed, lambda instance: instance.w)
 
 
 def by_v(quantity: Pair, printed: Pair) -> Check:
-    return derivative(quantity, printed, lambda instance: slice(instance.count, None))
+    return derivative(quantity, printed, lambda instance: instance.v)
 
 
 def at_first(term: Formula) -> Formula:
@@ -201,13 +199,13 @@ CHECKS["hsr.eq139"] = by_v(psi(2, 2), 0 * t.hr)
 @CHECKS.clause("hsr.sigmoid")
 def third_sigmoid() -> Outcome:
     """The sigmoid's third derivative of Section VI-A on a grid."""
-    grid = torch.linspace(-6, 6, 49, dtype=torch.float64)
-    value = 1 / (1 + torch.exp(-grid))
+    y = grid(-6, 6, 49)
+    value = 1 / (1 + torch.exp(-y))
     high = (3 + math.sqrt(3)) / 6
     low = (3 - math.sqrt(3)) / 6
     printed = 6 * (value - high) * (value - low) * (1 - value) * value
-    exact = derivative_of("sigmoid", 3)(grid)
-    return Outcome(relative_error(printed, exact), instances=len(grid))
+    exact = derivative_of("sigmoid", 3)(y)
+    return Outcome(relative_error(printed, exact), instances=len(y))
 
 
 def root_example() -> Worked:

@@ -10,11 +10,17 @@ from torch import Tensor
 from torch.func import grad, jacrev
 
 from experiments.paper_audit import three_layer_pairs as t
-from experiments.paper_audit.checks import Check, Checks, equality
+from experiments.paper_audit.checks import Check, Checks, matches
 from experiments.paper_audit.formulas import outer as product
 from experiments.paper_audit.hsr.derivatives import outer
 from experiments.paper_audit.tensors import total, zeros
-from experiments.paper_audit.three_layer import Instance, instances, loss, opposed_gelu
+from experiments.paper_audit.three_layer import (
+    Instance,
+    equality as agrees,
+    instances,
+    loss,
+    opposed_gelu,
+)
 from experiments.paper_audit.three_layer_pairs import Pair, pairs
 from experiments.paper_audit.three_layer_search import inequality, omega_range
 from experiments.paper_audit.three_layer_terms import (
@@ -38,10 +44,10 @@ from experiments.paper_audit.three_layer_terms import (
 )
 
 CHECKS = Checks()
+Size = tuple[int, int, int]
 TWO_SAMPLES = ((2, 3, 2),)
 SMALL = ((1, 1, 1), *TWO_SAMPLES)
-Quantity = Callable[[Instance], Tensor]
-Part = Callable[[Instance, Tensor], Tensor]
+Part = Callable[[Instance], slice]
 Scalar = Callable[[Tensor], Tensor]
 """Of a Hessian."""
 
@@ -66,14 +72,9 @@ def squared(hessian: Tensor) -> Tensor:
     return (hessian @ hessian).trace()
 
 
-def agrees(found: Quantity, expected: Quantity) -> Check:
-    """An equality on random instances of every activation."""
-    return lambda: equality(instances(sizes=SMALL), expected, found)
-
-
-def agrees_on_gelu_too(found: Quantity, expected: Quantity) -> Check:
-    """The same, and on GELU where f' changes sign between the samples."""
-    return lambda: equality([*instances(sizes=SMALL), opposed_gelu()], expected, found)
+def cases(sizes: tuple[Size, ...] = SMALL) -> list[Instance]:
+    """Random instances of every activation, and GELU where f' changes sign between the samples."""
+    return [*instances(sizes=sizes), opposed_gelu()]
 
 
 def upper_violation(instance: Instance) -> float:
@@ -127,9 +128,9 @@ def square(instance: Instance) -> Tensor:
     return found
 
 
-CHECKS["hsr.eq2"] = agrees(moments_from_traces, dense_moments)
-CHECKS["hsr.eq3"] = agrees(trace, lambda c: c.hessian.trace())
-CHECKS["hsr.eq4"] = agrees(square, lambda c: squared(c.hessian))
+CHECKS["hsr.eq2"] = agrees(moments_from_traces, dense_moments, SMALL)
+CHECKS["hsr.eq3"] = agrees(trace, lambda c: c.hessian.trace(), SMALL)
+CHECKS["hsr.eq4"] = agrees(square, lambda c: squared(c.hessian), SMALL)
 
 
 def gradients_of_moments(instance: Instance) -> tuple[Tensor, Tensor]:
@@ -156,9 +157,7 @@ def theorem_one(instance: Instance) -> Tensor:
     return -by_mean - math.sqrt(dimension - 1) * by_std
 
 
-CHECKS["hsr.theorem1"] = lambda: equality(
-    instances(sizes=TWO_SAMPLES), lambda c: -gradient_of(c, bound), theorem_one
-)
+CHECKS["hsr.theorem1"] = agrees(theorem_one, lambda c: -gradient_of(c, bound), TWO_SAMPLES)
 
 
 w_first = (s2 * product(slope, slope) + 2 * s1 * diag(V) @ F2) @ slope
@@ -194,26 +193,10 @@ def theorem_five(instance: Instance) -> Tensor:
     return 2 * total(square_by_v(i, j) for i, j in pairs(instance.samples))
 
 
-def w_part(instance: Instance, vector: Tensor) -> Tensor:
-    return vector[: instance.count]
-
-
-def v_part(instance: Instance, vector: Tensor) -> Tensor:
-    return vector[instance.count :]
-
-
-CHECKS["hsr.theorem2"] = agrees_on_gelu_too(
-    theorem_two, lambda c: w_part(c, gradient_of(c, torch.trace))
-)
-CHECKS["hsr.theorem3"] = agrees_on_gelu_too(
-    theorem_three, lambda c: v_part(c, gradient_of(c, torch.trace))
-)
-CHECKS["hsr.theorem4"] = agrees_on_gelu_too(
-    theorem_four, lambda c: w_part(c, gradient_of(c, squared))
-)
-CHECKS["hsr.theorem5"] = agrees_on_gelu_too(
-    theorem_five, lambda c: v_part(c, gradient_of(c, squared))
-)
+CHECKS["hsr.theorem2"] = matches(cases, lambda c: gradient_of(c, torch.trace)[c.w], theorem_two)
+CHECKS["hsr.theorem3"] = matches(cases, lambda c: gradient_of(c, torch.trace)[c.v], theorem_three)
+CHECKS["hsr.theorem4"] = matches(cases, lambda c: gradient_of(c, squared)[c.w], theorem_four)
+CHECKS["hsr.theorem5"] = matches(cases, lambda c: gradient_of(c, squared)[c.v], theorem_five)
 
 
 def jacobian_of_sum(instance: Instance, quantity: Pair) -> Tensor:
@@ -229,19 +212,19 @@ def summed(part: Part, quantity: Pair, printed: Pair) -> Check:
         return total(printed(i, j) + printed(j, i) for i, j in pairs(instance.samples))
 
     def expected(instance: Instance) -> Tensor:
-        return part(instance, jacobian_of_sum(instance, quantity))
+        return jacobian_of_sum(instance, quantity)[part(instance)]
 
-    return lambda: equality([*instances(sizes=TWO_SAMPLES), opposed_gelu()], expected, found)
+    return matches(lambda: cases(TWO_SAMPLES), expected, found)
 
 
 def sum_by_w(quantity: Pair, printed: Pair) -> Check:
     """Σ_ij h(x_i) ⊗ printed_ij + h(x_j) ⊗ printed_ji against autodiff of Σ_ij quantity_ij."""
-    return summed(w_part, quantity, lambda i, j: outer(i.hx, printed(i, j)))
+    return summed(lambda c: c.w, quantity, lambda i, j: outer(i.hx, printed(i, j)))
 
 
 def sum_by_v(quantity: Pair, printed: Pair) -> Check:
     """Σ_ij printed_ij + printed_ji against autodiff of Σ_ij quantity_ij."""
-    return summed(v_part, quantity, printed)
+    return summed(lambda c: c.v, quantity, printed)
 
 
 weighted_phi = t.inputs**2 * t.phi

@@ -13,7 +13,7 @@ from torch import Tensor
 from experiments.paper_audit.checks import Checks, Errors, Outcome, Worked, worked
 from experiments.paper_audit.hsr import gradients
 from experiments.paper_audit.hsr.derivatives import outer
-from experiments.paper_audit.tensors import gauss, real, seeded, total, unit, zeros
+from experiments.paper_audit.tensors import gauss, real, seeded, total, uniform, unit, zeros
 from experiments.paper_audit.three_layer import NAMES, Instance, instances
 
 CHECKS = Checks()
@@ -175,7 +175,7 @@ NETWORKS = 40
 def papers_network(generator: torch.Generator) -> Instance:
     """A network of Section VI: M = 2, N = 3, sigmoid, 50 samples of two Gaussians, θ uniform in
     (−10, 10)."""
-    theta = 20 * torch.rand(13, generator=generator, dtype=torch.float64) - 10
+    theta = 20 * uniform(generator, 13) - 10
     points = 2**0.5 * gauss(generator, 50, 2)
     labels = torch.arange(50).double() % 2
     return Instance("sigmoid", theta, points + 1 - 2 * labels[:, None], labels)

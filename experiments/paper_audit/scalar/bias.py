@@ -11,16 +11,17 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from experiments.paper_audit import tensors
-from experiments.paper_audit.checks import Checks
+from experiments.paper_audit.checks import Checks, matches
 from experiments.paper_audit.formulas import Formula, lifted, outer
-from experiments.paper_audit.scalar.cases import bias_cases, matches, plain_bias_cases
-from experiments.paper_audit.scalar.networks import Bias, autodiff_gradient, bias_network
+from experiments.paper_audit.scalar.cases import bias_cases, plain_bias_cases
+from experiments.paper_audit.scalar.networks import Bias
 from experiments.paper_audit.scalar.terms import (
     b,
     bb,
     block_matrix,
     cat,
     d0,
+    dense_gradient,
     dense_hessian,
     det,
     dx,
@@ -53,10 +54,6 @@ def raw_cases() -> tuple[Bias, ...]:
 def centred_cases() -> tuple[Bias, ...]:
     """mean x = 0."""
     return bias_cases(centred=True, unit=False)
-
-
-def dense_gradient(c: Bias) -> Tensor:
-    return autodiff_gradient(bias_network, [c.w, c.v, c.b], c.x, c.y)
 
 
 gradient = cat([dx * v + d0 * b, dx * w, d0 * w])

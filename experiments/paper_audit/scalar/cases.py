@@ -128,23 +128,9 @@ def errors(
     check."""
 
     def describe(case: Case) -> str:
-        return f"{case.describe()}: {what}"
+        return f"{case}: {what}"
 
     return lambda: checks.worst(cases(), printed, corrected, describe)
-
-
-def matches(
-    cases: Cases[Case],
-    expected: Callable[[Case], Tensor],
-    printed: Callable[[Case], Tensor],
-    corrected: Callable[[Case], Tensor] | None = None,
-) -> Check:
-    """Check of the largest relative error of `printed` (and `corrected`) against `expected`."""
-
-    def describe(case: Case) -> str:
-        return case.describe()
-
-    return lambda: checks.equality(cases(), expected, printed, corrected, describe=describe)
 
 
 def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:

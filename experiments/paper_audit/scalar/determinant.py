@@ -9,17 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Checks
+from experiments.paper_audit.checks import Checks, matches
 from experiments.paper_audit.formulas import Formula, lifted, outer
-from experiments.paper_audit.scalar.cases import linear_cases, matches
+from experiments.paper_audit.scalar.cases import linear_cases
 from experiments.paper_audit.scalar.linear import trace
-from experiments.paper_audit.scalar.linear_vectors import dense_gradient
 from experiments.paper_audit.scalar.networks import Linear
 from experiments.paper_audit.scalar.terms import (
     a,
     block_matrix,
     cat,
     d,
+    dense_gradient,
     dense_hessian,
     det,
     identity,

@@ -8,13 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, dot
 
-from experiments.paper_audit.checks import Checks, relative_error
+from experiments.paper_audit.checks import Checks, matches, relative_error
 from experiments.paper_audit.formulas import Formula
 from experiments.paper_audit.scalar.cases import (
     ascending,
     errors,
     linear_cases,
-    matches,
     random_instance,
     several,
 )

@@ -16,8 +16,8 @@ from experiments.paper_audit.scalar.cases import (
     several,
 )
 from experiments.paper_audit.scalar.linear import outliers
-from experiments.paper_audit.scalar.networks import Linear, autodiff_gradient, linear_network
-from experiments.paper_audit.tensors import real
+from experiments.paper_audit.scalar.networks import Linear
+from experiments.paper_audit.tensors import grid, real
 from runner.curvature.closed_form.scalar import linear_spectrum
 
 CHECKS = Checks()
@@ -59,17 +59,12 @@ CHECKS["scalar.thm2_degenerate"] = errors(
 )
 
 
-def dense_gradient(c: Linear) -> Tensor:
-    return autodiff_gradient(linear_network, [c.v, c.w], c.x, c.y)
-
-
 def gradient_form_error(c: Linear) -> float:
     """z = (λ/d) ∇ℓ + d θ, θ = (v, w)."""
-    gradient = dense_gradient(c)
     theta = torch.cat([c.v, c.w])
     found = []
     for value in outliers(c):
-        vector = value / c.d * gradient + c.d * theta
+        vector = value / c.d * c.gradient + c.d * theta
         found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
@@ -86,7 +81,7 @@ CHECKS["scalar.thm2_orthogonal"] = errors(several, outlier_angle)
 
 def projected_start(p: Tensor) -> Tensor:
     """A fixed vector less its component along p."""
-    start = torch.linspace(-1, 1, len(p), dtype=torch.float64) + 0.3
+    start = grid(-1, 1, len(p)) + 0.3
     return start - p * dot(p, start) / dot(p, p)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor, dot
@@ -63,6 +64,7 @@ class Linear:
     """One linear network with its data; the paper's shorthands as properties, a = σ². Parameters
     ordered (v, w)."""
 
+    network: ClassVar[Predictor] = staticmethod(linear_network)
     w: Tensor
     v: Tensor
     x: Tensor
@@ -91,16 +93,24 @@ class Linear:
     def loss(self) -> Tensor:
         return 0.5 * (self.residual**2).mean()
 
+    @property
+    def layers(self) -> list[Tensor]:
+        return [self.v, self.w]
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        return autodiff_gradient(self.network, self.layers, self.x, self.y)
+
     @cached_property
     def hessian(self) -> Tensor:
-        return autodiff_hessian(linear_network, [self.v, self.w], self.x, self.y)
+        return autodiff_hessian(self.network, self.layers, self.x, self.y)
 
     @cached_property
     def eigenvalues(self) -> Tensor:
         """Ascending, from the automatic Hessian."""
         return torch.linalg.eigvalsh(self.hessian)
 
-    def describe(self) -> str:
+    def __str__(self) -> str:
         entries = numbers(w=self.w, v=self.v, x=self.x, y=self.y)
         return f"m={self.m}, n={len(self.x)}, {entries}"
 
@@ -108,9 +118,7 @@ class Linear:
 class Relu(Linear):
     """One ReLU network with its data."""
 
-    @cached_property
-    def hessian(self) -> Tensor:
-        return autodiff_hessian(relu_network, [self.v, self.w], self.x, self.y)
+    network = staticmethod(relu_network)
 
     def cell(self, sign: int) -> tuple[Linear, Tensor]:
         """(linear network of the cell, share of the samples n±/n); neurons with v_j = 0 belong to
@@ -128,6 +136,7 @@ class Relu(Linear):
 class Bias(Linear):
     """One linear network with bias and its data. Parameters ordered (w, v, b)."""
 
+    network: ClassVar[Predictor] = staticmethod(bias_network)
     b: Tensor
 
     bb = property(lambda c: dot(c.b, c.b))
@@ -154,11 +163,11 @@ class Bias(Linear):
         """‖v‖² + ‖w‖²."""
         return self.vv + self.ww
 
-    @cached_property
-    def hessian(self) -> Tensor:
-        return autodiff_hessian(bias_network, [self.w, self.v, self.b], self.x, self.y)
+    @property
+    def layers(self) -> list[Tensor]:
+        return [self.w, self.v, self.b]
 
-    def describe(self) -> str:
+    def __str__(self) -> str:
         entries = numbers(w=self.w, v=self.v, b=self.b, x=self.x, y=self.y)
         return f"m={self.m}, n={len(self.x)}, {entries}"
 

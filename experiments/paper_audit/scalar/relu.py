@@ -9,19 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, dot, outer
 
-from experiments.paper_audit.checks import Checks, relative_error
-from experiments.paper_audit.scalar.cases import (
-    ascending,
-    eigen_error,
-    errors,
-    matches,
-    relu_cases,
-)
+from experiments.paper_audit.checks import Checks, matches, relative_error
+from experiments.paper_audit.scalar.cases import ascending, eigen_error, errors, relu_cases
 from experiments.paper_audit.scalar.determinant import right_matrix
 from experiments.paper_audit.scalar.linear import outliers
 from experiments.paper_audit.scalar.linear_vectors import projected_start
-from experiments.paper_audit.scalar.networks import Linear, Relu, autodiff_gradient, relu_network
-from experiments.paper_audit.scalar.terms import dense_eigenvalues, dense_hessian
+from experiments.paper_audit.scalar.networks import Linear, Relu, relu_network
+from experiments.paper_audit.scalar.terms import dense_eigenvalues, dense_gradient, dense_hessian
 from experiments.paper_audit.tensors import block_matrix, zeros
 
 CHECKS = Checks()
@@ -87,10 +81,6 @@ CHECKS["scalar.cell_residual"] = matches(
     lambda c: torch.stack([cell.d for cell in cells(c)]),
     lambda c: torch.stack([cell.a * cell.wv - cell.yx for cell in cells(c)]),
 )
-
-
-def dense_gradient(c: Relu) -> Tensor:
-    return autodiff_gradient(relu_network, [c.v, c.w], c.x, c.y)
 
 
 def gradient(c: Relu) -> Tensor:

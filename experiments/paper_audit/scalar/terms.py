@@ -16,8 +16,8 @@ d, dx, d0 = attributes("d", "d", "d0")
 r2, s, ww, vv, bb, wv, wb, vb = attributes("r2", "s", "ww", "vv", "bb", "wv", "wb", "vb")
 one = Formula(lambda c: tensors.ones(()))
 identity = Formula(lambda c: tensors.unit(c.m))
-dense_hessian, dense_eigenvalues = attributes("hessian", "eigenvalues")
-"""Of the automatic Hessian, ascending."""
+dense_gradient, dense_hessian, dense_eigenvalues = attributes("gradient", "hessian", "eigenvalues")
+"""By automatic differentiation; the eigenvalues of the Hessian, ascending."""
 
 block_matrix = lifted(tensors.block_matrix)
 matrix = lifted(tensors.matrix)

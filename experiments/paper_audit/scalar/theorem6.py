@@ -6,7 +6,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, dot
 
-from experiments.paper_audit.checks import Checks, Errors, Outcome, outcome_of, relative_error
+from experiments.paper_audit.checks import (
+    Checks,
+    Errors,
+    Outcome,
+    matches,
+    outcome_of,
+    relative_error,
+)
 from experiments.paper_audit.formulas import Formula, lifted
 from experiments.paper_audit.scalar.bias import dense_sextic
 from experiments.paper_audit.scalar.cases import (
@@ -14,7 +21,6 @@ from experiments.paper_audit.scalar.cases import (
     distance_to_spectrum,
     errors,
     linear_cases,
-    matches,
     plain_bias_cases,
     theorem6_cases,
 )

@@ -17,12 +17,12 @@ from experiments.paper_audit.checks import (
     relative_error,
     worked,
 )
-from experiments.paper_audit.tensors import real
+from experiments.paper_audit.tensors import grid, real
 from experiments.paper_audit.three_layer import derivative
 
 CHECKS = Checks()
-GRID = torch.linspace(-6, 6, 97, dtype=torch.float64)
-FINE = torch.linspace(-9, 9, 18001, dtype=torch.float64)
+GRID = grid(-6, 6, 97)
+FINE = grid(-9, 9, 18001)
 ROOT2 = math.sqrt(2)
 ROOT3 = math.sqrt(3)
 

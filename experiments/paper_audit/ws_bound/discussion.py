@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 from scipy.spatial.distance import pdist, squareform
-from torch import Tensor
 
 from experiments.paper_audit.checks import Checks, Outcome, apart, excess, worked
 from experiments.paper_audit.tensors import diagonal, gauss, real, seeded, unit
 from experiments.paper_audit.ws_bound.figures import CALIBRATED, correlations
-from experiments.paper_audit.ws_bound.limits import bound
+from experiments.paper_audit.ws_bound.limits import gram
+from experiments.paper_audit.ws_bound.trace_bounds import upper_bound
 
 CHECKS = Checks()
 
@@ -47,24 +47,19 @@ def duplicates() -> Outcome:
     return Outcome(1 - min(shares), right, 4, witness)
 
 
-def gram(x: Tensor) -> float:
-    """‖J + XᵀX‖²_F of inputs in the columns of X."""
-    return float((1 + x.mT @ x).square().sum())
-
-
 @CHECKS.clause("ws.discussion.alignment")
 def alignment() -> Outcome:
     """Section VI, on Eq. 29: inputs of opposite direction raise ‖J + XᵀX‖² as those of the same do;
     corrected: a pair adds 2 (1 + x_iᵀx_j)² − 2 to what it adds if it is orthogonal, which is
     negative between −2 and 0."""
-    same = real([[1.0, 1.0]])
-    opposite = real([[1.0, -1.0]])
+    same = real([[1.0], [1.0]])
+    opposite = real([[1.0], [-1.0]])
     orthogonal = unit(2)
     errors = []
     for seed in range(5):
-        pair = gauss(seeded(seed), 3, 2)
-        lengths = pair.norm(dim=0)
-        product = float(pair[:, 0] @ pair[:, 1])
+        pair = gauss(seeded(seed), 3, 2).mT
+        lengths = pair.norm(dim=1)
+        product = float(pair[0] @ pair[1])
         change = gram(pair) - gram(torch.diag(lengths))
         errors.append(apart(2 * (1 + product) ** 2 - 2, change))
     witness = worked(
@@ -87,14 +82,14 @@ def trace_and_bound() -> Outcome:
         root = gauss(seeded(seed), 4, 1 + seed)
         for hessian in (root @ root.mT, unit(4)):
             trace = float(hessian.trace())
-            largest = bound(hessian)
+            largest = upper_bound(hessian)
             excesses += [excess(largest, trace), excess(trace / 4, largest)]
     measured = [value for value, _ in correlations("trace", *CALIBRATED)]
     witness = worked(
         "H = diag(1, 1, 1) and diag(2, 0, 0), trace 3 and 2: λ_sup",
         "falls",
         "between tr H / D and tr H",
-        f"{bound(before):g}, {bound(after):g}; at the calibrated points the rank "
+        f"{upper_bound(before):g}, {upper_bound(after):g}; at the calibrated points the rank "
         f"correlation of trace and λ_sup is {min(measured):.2f} to {max(measured):.2f}",
     )
-    return Outcome(bound(after) / bound(before) - 1, max(excesses), 9, witness)
+    return Outcome(upper_bound(after) / upper_bound(before) - 1, max(excesses), 9, witness)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import (
@@ -14,8 +13,10 @@ from experiments.paper_audit.checks import (
     exists,
     outcome_of,
 )
+from experiments.paper_audit.tensors import grid
 from experiments.paper_audit.three_layer import instances
-from experiments.paper_audit.ws_bound.limits import at_its_label, attacked_gram, bound
+from experiments.paper_audit.ws_bound.limits import at_its_label, attacked_gram
+from experiments.paper_audit.ws_bound.trace_bounds import upper_bound
 
 CHECKS = Checks()
 
@@ -54,7 +55,7 @@ CHECKS.without["ws.proposition8", "H >= 0"] = lambda: proposition_eight(semidefi
 @CHECKS.clause("ws.eq67")
 def variance_limit() -> Outcome:
     """max p(1 − p) = 1/4 at p = 1/2."""
-    p = torch.linspace(0, 1, 1001, dtype=torch.float64)
+    p = grid(0, 1, 1001)
     return Outcome(abs(float((p * (1 - p)).max()) - 0.25), instances=len(p))
 
 
@@ -71,7 +72,7 @@ def square_raises() -> Errors:
     for instance in instances():
         hessian = instance.hessian
         trace, square = traces(hessian)
-        reference = bound(hessian)
+        reference = upper_bound(hessian)
         before = bound_from_traces(trace, square, len(hessian))
         after = bound_from_traces(trace, 1.01 * square, len(hessian))
         yield (before - after) / abs(reference)

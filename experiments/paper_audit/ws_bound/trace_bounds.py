@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from experiments.paper_audit.checks import Checks, Outcome, worked
-from experiments.paper_audit.tensors import real, zeros
+from experiments.paper_audit.tensors import grid, real, zeros
 from experiments.paper_audit.three_layer import INCREASING, Instance, derivative
 from experiments.paper_audit.three_layer_search import inequality
 from experiments.paper_audit.ws_bound.activations import BEND, BENT, SLOPE, STEEPEST
@@ -17,11 +18,18 @@ from experiments.paper_audit.ws_bound.traces import vv, ww
 CHECKS = Checks()
 
 
+def upper_bound(hessian: Tensor) -> float:
+    """λ_sup from the eigenvalues."""
+    eigenvalues = torch.linalg.eigvalsh(hessian)
+    reach = math.sqrt(len(eigenvalues) - 1) * eigenvalues.std(correction=0)
+    return float(eigenvalues.mean() + reach)
+
+
 def excess_upper(instance: Instance) -> float:
     """Theorem 1."""
-    eigenvalues = torch.linalg.eigvalsh(instance.hessian)
-    bound = eigenvalues.mean() + math.sqrt(len(eigenvalues) - 1) * eigenvalues.std(correction=0)
-    return float((eigenvalues[-1] - bound) / eigenvalues.abs().max())
+    hessian = instance.hessian
+    eigenvalues = torch.linalg.eigvalsh(hessian)
+    return float((eigenvalues[-1] - upper_bound(hessian)) / eigenvalues.abs().max())
 
 
 def excess_vv(instance: Instance) -> float:
@@ -110,7 +118,7 @@ def theorem_four() -> Outcome:
 
 def reached_share(name: str, weights: tuple[float, ...]) -> float:
     """sup of δ Ṽ f''(y) over |δ| < 1 and y, over ζ_2 ||Ṽ||_1."""
-    bends = derivative(name, 2)(torch.linspace(-8, 8, 3201, dtype=torch.float64))
+    bends = derivative(name, 2)(grid(-8, 8, 3201))
     suprema = []
     for sign in (1, -1):
         suprema.append(sum(float((sign * v * bends).max()) for v in weights))

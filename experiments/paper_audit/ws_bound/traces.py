@@ -42,15 +42,15 @@ Term = Callable[[Sample], Tensor]
 
 
 def ww(instance: Instance) -> Tensor:
-    return instance.hessian[: instance.count, : instance.count]
+    return instance.hessian[instance.w, instance.w]
 
 
 def vv(instance: Instance) -> Tensor:
-    return instance.hessian[instance.count :, instance.count :]
+    return instance.hessian[instance.v, instance.v]
 
 
 def vw(instance: Instance) -> Tensor:
-    return instance.hessian[instance.count :, : instance.count]
+    return instance.hessian[instance.v, instance.w]
 
 
 def dense_hessian(instance: Instance) -> Tensor:
@@ -72,7 +72,7 @@ def logits(instance: Instance) -> Tensor:
 
 def forward(instance: Instance) -> Tensor:
     """Eq. 1 written with four parameters W̃, b, Ṽ, c."""
-    columns = instance.theta[: instance.count].reshape(-1, instance.units).T
+    columns = instance.theta[instance.w].reshape(-1, instance.units).T
     y = columns[:, 1:] @ instance.x.T + columns[:, :1]
     i = instance.samples[0]
     values = derivative(i.name, 0)(y.T.flatten())

@@ -119,7 +119,7 @@ def test_scalar_oracle_agrees_with_finite_differences():
 
 
 def test_attention_oracle_agrees_with_finite_differences():
-    for _, t in points(all_same):
+    for t in points(all_same):
         shift = torch.zeros_like(t.x)
         shift[t.k.j2, t.k.i2] = 1e-6
         above, below = replace(t, x=t.x + shift), replace(t, x=t.x - shift)
