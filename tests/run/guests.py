@@ -15,6 +15,11 @@ from runner.contract import Experiment, grid
 ROWS = {"value": [1.0], "status": ["ok"]}
 
 
+def draw() -> dict[str, Any]:
+    old = np.random.rand()  # noqa: NPY002
+    return {"value": [*torch.rand(2).tolist(), old, random.random()]}
+
+
 def change_defaults(folder: str = "/") -> dict[str, Any]:
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
@@ -34,7 +39,7 @@ def raised(error: BaseException) -> Any:
 
 
 WAYS: dict[str, Callable[[], Any]] = {
-    "draws": lambda: {"value": [*torch.rand(2).tolist(), np.random.rand(), random.random()]},  # noqa: NPY002
+    "draws": draw,
     "exits": lambda: sys.exit(0),
     "exits with a text": lambda: sys.exit("no data"),
     "raises no Exception": lambda: raised(GeneratorExit("odd")),
