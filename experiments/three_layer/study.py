@@ -109,8 +109,8 @@ class Case:
 
 
 def column(name: str, statistic: str) -> Reading:
-    """Reads a statistic of a column: column("lambda_sup", "skew")."""
-    return lambda rows: float(rows[name].agg(statistic))
+    """Reads a statistic of a column: column("lambda_sup", "skew"); NaN where a value is missing."""
+    return lambda rows: float(getattr(rows[name], statistic)(skipna=False))
 
 
 def data_sets(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:

@@ -177,6 +177,17 @@ class Statement:
         """Whether a value keeps the limits."""
         return self.low < value < self.high if self.strict else self.low <= value <= self.high
 
+    def excludes(self, low: float, high: float) -> bool:
+        """Whether an interval is wholly outside the limits.
+
+        >>> positive = Statement("s", "a gap is above 0", "Section 1", low=0.0, strict=True)
+        >>> positive.excludes(0.0, 0.0), positive.excludes(0.0, 0.1)
+        (True, False)
+        """
+        if self.strict:
+            return high <= self.low or low >= self.high
+        return high < self.low or low > self.high
+
 
 @dataclass(frozen=True)
 class Claim:

@@ -56,7 +56,11 @@ class Collection:
     @cached_property
     def scope(self) -> Scope:
         """What the report is."""
-        return scope_of(self.job.experiment, self.place.paper, self.place.profile, self.cells)
+        place = self.place
+        seeds = place.paper.paper_seeds
+        of_grid = [cell for cell in self.failures if cell.words == place.words]
+        failed = sum(cell.seed in seeds for cell in of_grid)
+        return scope_of(self.job.experiment, place.paper, place.profile, self.cells, failed)
 
     @property
     def judged(self) -> list[Stored]:
@@ -193,7 +197,7 @@ def companions_of(job: Job, cells: Sequence[Stored]) -> dict[str, tuple[Stored, 
     for name, companion in job.experiment.companions().items():
         key = Identity.of(job.name, companion.experiment, job.threads, job.device).key
         of_settings = [cell for cell in cells if cell.meta["settings_key"] == key]
-        found = [cell for cell in of_settings if cell.meta["seed"] in companion.seeds]
+        found = within(of_settings, companion.experiment, companion.seeds)
         if found:
             found.sort(key=lambda cell: (str(cell.meta["params"]), cell.meta["seed"]))
             companions[name] = tuple(found)

@@ -32,14 +32,14 @@ VERDICTS = (
 
 
 def scorecard(
-    measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason: str = ""
+    measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason: str = "", lost: str = ""
 ) -> pd.DataFrame:
     """Compare measured values with published ones: the keys of each reference row, then the fields
     of `Score`.
 
     reference: as `read_reference` gives it. comparable_reason: why no value can be compared (''
-    where some can). measured: one row per seed with `seed`, `value`, those key columns that tell
-    values apart, and any of the columns
+    where some can). lost: what the measured values lack of the paper's seeds. measured: one row
+    per seed with `seed`, `value`, those key columns that tell values apart, and any of the columns
     - `comparable`: why that value cannot be compared with the paper ('' where it can);
     - `calibrated`: why its protocol counts as chosen by looking at these numbers;
     - `constructed`: why it could not have come out otherwise;
@@ -55,12 +55,12 @@ def scorecard(
     Two measured values for one seed, or reference rows that differ only in keys the measured rows
     lack (`experiment` and `table` aside), are "inconclusive".
 
-    Verdicts, in this order: "not run" (no value); with an infinite or missing value "inconclusive"
-    at best, its count first in the reason; "not comparable"; "true by construction" (the reference
-    or the measured rows say so, or the printed value is 0 or a bound and every value of ours is
-    exactly 0); "exact match" (paired, as many seeds as the paper, every printed digit of mean and
-    std); "calibrated"; a printed bound by `judge.below`; a printed mean by `judge.equal` against
-    the margin.
+    Verdicts, in this order: "not run" (no value); "not comparable"; with an infinite or missing
+    value or seed "inconclusive", its count first in the reason; "true by construction" (the
+    reference or the measured rows say so, or the printed value is 0 or a bound and every value of
+    ours is exactly 0); "exact match" (paired, as many seeds as the paper, every printed digit of
+    mean and std); "calibrated"; a printed bound by `judge.below`; a printed mean by `judge.equal`
+    against the margin.
     """
     import pandas as pd
 
@@ -79,10 +79,8 @@ def scorecard(
     ambiguous = _ambiguous(rows, shared, absent)
     scores = []
     for row, matching in zip(rows, matched, strict=True):
-        comparable = [value["comparable"] for value in matching if "comparable" in value]
-        reason = comparable_reason or next(iter(comparable), "")
-        group = ambiguous.get(_identity(row, shared), "")
-        score = score_of(published(row), matching, reason, group)
+        of_others = ambiguous.get(_identity(row, shared), "")
+        score = score_of(published(row), matching, comparable_reason, of_others, lost)
         scores.append(replace(score, values=tuple(map(_by_seed, matching))))
     scores = _repeated(rows, keys, matched, _ordered(rows, scores))
     table = []
@@ -136,8 +134,8 @@ def _in_order(score: Score, group: Sequence[Score], signed: bool) -> Score:
     kept = []
     for other in group:
         if other.paper_mean != score.paper_mean:
-            is_above = other.measured_mean > score.measured_mean
-            kept.append(is_above == (other.paper_mean > score.paper_mean))
+            measured = other.measured_mean - score.measured_mean
+            kept.append(measured * (other.paper_mean - score.paper_mean) > 0)
     sign = ""
     if signed and score.paper_mean:
         sign = yes((score.paper_mean > 0) == (score.measured_mean > 0))

@@ -16,7 +16,11 @@ STAND_IN = "surrogate"
 
 
 def scope_of(
-    experiment: Experiment, paper: Experiment, profile: str, cells: Sequence[Stored] = ()
+    experiment: Experiment,
+    paper: Experiment,
+    profile: str,
+    cells: Sequence[Stored] = (),
+    failed: int = 0,
 ) -> Scope:
     """The scope of a report.
 
@@ -30,6 +34,8 @@ def scope_of(
         Profile of the run.
     cells
         Every cell that the report shows.
+    failed
+        Cells of the paper's grid and seeds whose measurement failed.
     """
     kinds = [getattr(getattr(one, "dataset", None), "kind", "") for one in (experiment, paper)]
     found = Scope(
@@ -43,7 +49,23 @@ def scope_of(
     )
     if not found.is_papers:
         return replace(found, seeds=(), replication=())
-    return replace(found, shown=tuple(_not_judged(paper, found, cells)))
+    return replace(
+        found,
+        shown=tuple(_not_judged(paper, found, cells)),
+        lost=tuple(_lost(paper, cells, failed)),
+    )
+
+
+def _lost(paper: Experiment, cells: Sequence[Stored], failed: int) -> Iterator[str]:
+    """What verdicts lack: seeds of the paper without any cell, and cells that failed. Neither is
+    missing at random: what diverges fails, and who stops may have seen the result."""
+    seeds = {*paper.paper_seeds}
+    there = {cell.meta["seed"] for cell in within(cells, paper, paper.paper_seeds)}
+    if there and seeds - there:
+        absent = ", ".join(map(str, sorted(seeds - there)))
+        yield f"{len(seeds - there)} of {len(seeds)} seeds missing ({absent})"
+    if failed:
+        yield f"{failed} of {len(seeds) * len(list(paper.cells()))} cells failed"
 
 
 def _replicated(paper: Experiment, cells: Sequence[Stored]) -> tuple[int, ...]:

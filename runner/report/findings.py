@@ -27,6 +27,7 @@ from runner.report import compare
 from runner.report.reference import read_reference
 from runner.report.scope import Scope
 from runner.report.score import Score
+from runner.stats.intervals import NAN, joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -201,18 +202,21 @@ def _claims(analysis: Analysis, scope: Scope) -> pd.DataFrame:
 
 def within_scope(claim: Claim, scope: Scope) -> Claim:
     """The claim, without a verdict where the scope allows none; what was measured stays."""
-    if scope.is_papers:
-        return claim
+    open_ended = replace(claim, seeds_needed=NAN, undecidable="")
     if scope.keeps(claim.independent):
-        return replace(claim, seeds_needed=float("nan"))
+        decided = claim.verdict in ("confirmed", "refuted") and not claim.independent
+        if decided and scope.lost:
+            detail = joined(*scope.lost, claim.detail)
+            return replace(open_ended, verdict="inconclusive", detail=detail)
+        return claim if scope.is_papers else open_ended
     return replace(
-        claim,
+        open_ended,
         verdict="not comparable",
         detail=scope.reason,
         variants={},
         other_seeds={},
         authors="",
-        seeds_needed=float("nan"),
+        authors_value=NAN,
     )
 
 
@@ -233,7 +237,8 @@ def _scorecard(measured: pd.DataFrame, material: Material) -> pd.DataFrame:
     """The scorecard, without rows where the paper has no values."""
     if material.printed is None:
         return _empty(SCORES)
-    return compare.scorecard(measured, material.printed, material.scope.reason)
+    scope = material.scope
+    return compare.scorecard(measured, material.printed, scope.reason, "; ".join(scope.lost))
 
 
 def _statistics_table(analysis: Analysis, scope: Scope, failures: Failures) -> pd.DataFrame:
@@ -243,5 +248,5 @@ def _statistics_table(analysis: Analysis, scope: Scope, failures: Failures) -> p
     nothing: list[stats.Statistic] = []
     tests = failures.guard("statistics", lambda: stats.correct(analysis.statistics()), nothing)
     if scope.reason:
-        tests = [replace(t, note="; ".join(filter(None, (t.note, scope.reason)))) for t in tests]
+        tests = [replace(t, note=joined(t.note, scope.reason)) for t in tests]
     return pd.DataFrame([t.row() for t in tests], columns=[f.name for f in fields(stats.Statistic)])

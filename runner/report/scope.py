@@ -56,6 +56,9 @@ class Scope:
         Seeds of the second verdict, declared before their runs; none until all are stored.
     shown
         What the report shows and does not judge: a phrase each.
+    lost
+        What verdicts lack of the paper's seeds and cells, a phrase each: with anything they are
+        inconclusive.
     """
 
     paper: str = ""
@@ -66,6 +69,7 @@ class Scope:
     seeds: tuple[int, ...] = ()
     replication: tuple[int, ...] = ()
     shown: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Scope:
@@ -73,7 +77,7 @@ class Scope:
         record = dict(manifest.get("scope") or {"paper": manifest.get("paper", "")})
         for key in ("departures", "restated"):
             record[key] = tuple(Departure(**item) for item in record.get(key, ()))
-        for key in ("seeds", "replication", "shown"):
+        for key in ("seeds", "replication", "shown", "lost"):
             record[key] = tuple(record.get(key, ()))
         return cls(**record)
 
@@ -180,7 +184,8 @@ class Scope:
             if further
             else ""
         )
-        return [line for line in (self.not_judged, kept, self.shown_only, second) if line]
+        lost = f"nothing is decided: {'; '.join(self.lost)}" if self.lost else ""
+        return [line for line in (self.not_judged, lost, kept, self.shown_only, second) if line]
 
     @property
     def replicated(self) -> str:

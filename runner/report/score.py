@@ -82,8 +82,18 @@ class Score:
     undecidable: str = ""
 
 
-def score_of(paper: Printed, matching: Sequence[Row], reason: str, ambiguous: str) -> Score:
-    """Verdict on one published value from the measured rows that match it."""
+def score_of(
+    paper: Printed,
+    matching: Sequence[Row],
+    reason: str = "",
+    ambiguous: str = "",
+    missing: str = "",
+) -> Score:
+    """Verdict on one published value from the measured rows that match it.
+
+    reason: why no value can be compared; ambiguous: why these rows may be of another value;
+    missing: what they lack of the paper's seeds.
+    """
     score = Score(
         paper_mean=paper.mean,
         paper_std=paper.std,
@@ -99,34 +109,44 @@ def score_of(paper: Printed, matching: Sequence[Row], reason: str, ambiguous: st
     if not matching:
         return score
     ours = Sample.of([value["value"] for value in matching])
-    lost = lost_text(ours.lost, len(matching), "seeds")
-    if not ours.n:
-        return replace(score, verdict="inconclusive", reason=lost)
-    is_bound = math.isnan(paper.mean)
-    target = paper.bound if is_bound else paper.mean
-    score = replace(
-        score,
-        measured_mean=ours.mean,
-        measured_std=ours.std,
-        n=ours.n,
-        ratio=ours.mean / target if target else NAN,
-        difference=ours.mean - target,
-    )
+    target = paper.bound if math.isnan(paper.mean) else paper.mean
+    if ours.n:
+        score = replace(
+            score,
+            measured_mean=ours.mean,
+            measured_std=ours.std,
+            n=ours.n,
+            ratio=ours.mean / target if target else NAN,
+            difference=ours.mean - target,
+        )
     if len({value["seed"] for value in matching}) < len(matching):
         ambiguous = "several measured values for one seed: the key columns do not tell them apart"
-    constructed = _constructed(paper, matching)
-    if ambiguous:
-        score = replace(score, verdict="inconclusive", reason=ambiguous)
-    elif reason:
-        score = replace(score, verdict="not comparable", reason=reason)
-    elif constructed:
-        score = replace(score, verdict="true by construction", reason=constructed)
-    elif is_bound:
-        score = _calibrated(_bounded(score, ours), matching)
-    else:
-        score = _calibrated(_held(score, paper, ours, matching), matching)
+    reason = reason or _said(matching, "comparable")
+    score = _judged(score, paper, ours, matching, reason, ambiguous)
+    lost = lost_text(ours.lost, len(matching), "seeds")
+    counted = score.verdict in ("exact match", "reproduced", "not reproduced")
+    if counted and missing:
+        score = replace(score, verdict="inconclusive", reason=joined(missing, score.reason))
     verdict = withheld(score.verdict, ours.lost)
     return replace(score, verdict=verdict, reason=joined(lost, score.reason))
+
+
+def _judged(
+    score: Score, paper: Printed, ours: Sample, matching: Sequence[Row], reason: str, ambiguous: str
+) -> Score:
+    """The score with what the finite values say; the first rule that applies decides."""
+    constructed = _constructed(paper, matching)
+    if reason:
+        return replace(score, verdict="not comparable", reason=reason)
+    if ambiguous:
+        return replace(score, verdict="inconclusive", reason=ambiguous)
+    if not ours.n:
+        return replace(score, verdict="inconclusive")
+    if constructed:
+        return replace(score, verdict="true by construction", reason=constructed)
+    if math.isnan(paper.mean):
+        return _calibrated(_bounded(score, ours), matching)
+    return _calibrated(_held(score, paper, ours, matching), matching)
 
 
 def _constructed(paper: Printed, matching: Sequence[Row]) -> str:
@@ -160,13 +180,13 @@ PAIRED_EXACT = "paired: same networks and images, nothing random is left"
 
 
 def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -> Score:
-    """Against a printed mean."""
+    """Against a printed mean. Of fewer seeds than the paper's the networks are not the same."""
     std = paper.results_std if math.isnan(paper.std) else paper.std
     theirs = Sample.printed(paper.mean, std, paper.n)
     margin = _margin(paper)
     variance = _mean(matching, "image_variance")
     image_df = _mean(matching, "image_df")
-    rounding = _mean(matching, "rounding_std")
+    rounding = _mean(matching, "rounding_std") if ours.n == paper.n else NAN
     pairs = _mean(matching, "rounding_df")
     if math.isnan(rounding):
         images = Part(variance, _df(image_df)) if variance > 0 else None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner.contract import Claim, Statement, Verdict
-from runner.stats.intervals import FEWEST_SEEDS, NAN, joined, withheld
+from runner.stats.intervals import FEWEST_SEEDS, NAN, joined, lost_text, withheld
 
 RARE = 0.05
 """A printed result that fewer than one draw in twenty gives is not put down to chance."""
@@ -65,7 +65,7 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
 
 def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
     """One row from the claims of a statement under several variants: `main` decides, the others are
-    secondary results.
+    secondary results, and decide nothing where it is not measured.
 
     Without `main` the variants are parts of the statement (`overall`). Of a variant whose parts
     have different verdicts, each part is listed. Raises ValueError for no claims.
@@ -73,6 +73,9 @@ def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
     if not claims:
         raise ValueError("expected the claims of at least one variant, found none")
     chosen = claims.get(main or "") or _deciding(list(claims.values()))
+    if main is not None and main not in claims:
+        detail = joined(f"not measured: {main}", chosen.detail)
+        chosen = replace(chosen, verdict="not run", detail=detail, seeds_needed=NAN)
     parts: dict[str, Verdict] = {}
     other_seeds: dict[str, Verdict] = {}
     for name, variant in claims.items():
@@ -106,6 +109,12 @@ def _part(name: str, part: str) -> str:
     if part == WHOLE:
         return name
     return part if name in part else f"{name} {part}"
+
+
+def with_lost(made: Claim, lost: int, total: int, what: str = "") -> Claim:
+    """A claim that reads the finite ones of `total` values; what: they are, in a word."""
+    detail = joined(lost_text(lost, total, what), made.detail)
+    return replace(made, verdict=withheld(made.verdict, lost), detail=detail)
 
 
 def incomplete(made: Claim, missing: Sequence[str]) -> Claim:

@@ -210,7 +210,7 @@ class Evidence:
                 high = test.shift_most
             if statement.holds(low) and statement.holds(high):
                 findings[seed] = "yes"
-            elif high < statement.low or low > statement.high:
+            elif statement.excludes(low, high):
                 findings[seed] = "opposite"
             else:
                 findings[seed] = undecided(test)

@@ -127,10 +127,11 @@ Outcome = TypeVar("Outcome", bound=str)
 
 
 def withheld(outcome: Outcome, lost: int) -> Outcome:
-    """The outcome that a sample with `lost` infinite or missing values allows: *inconclusive* at
-    best."""
-    good = ("confirmed", "reproduced", "exact match", "calibrated", "true by construction")
-    return cast(Outcome, "inconclusive") if lost and outcome in good else outcome
+    """The outcome that a sample with `lost` infinite or missing values allows: none in either
+    direction, since the finite ones are a selection."""
+    decided = ("confirmed", "refuted", "exact match", "reproduced", "not reproduced")
+    uncounted = ("calibrated", "true by construction")
+    return cast(Outcome, "inconclusive") if lost and outcome in decided + uncounted else outcome
 
 
 @dataclass(frozen=True)
@@ -240,15 +241,14 @@ def seeds_to_compare(
 def seeds_for_limit(sample: Sample, limit: float, level: float) -> float:
     """How many seeds would put the whole interval on one side of a limit, were mean and std those
     seen."""
-    distance = abs(sample.mean - limit)
 
     def decides(n: int) -> bool:
         low, high = replace(sample, n=n).interval(level)
-        return high - low < 2 * distance
+        return low > limit or high < limit
 
-    if math.isnan(sample.std) or math.isnan(distance):
+    if math.isnan(sample.std) or math.isnan(limit):
         return NAN
-    return math.inf if distance == 0 else fewest(decides)
+    return math.inf if sample.mean == limit else fewest(decides)
 
 
 # ------------------------------------------------------------------ equivalence
@@ -286,24 +286,26 @@ def outcome_of(low: float, high: float, margin: float) -> str:
     return "not reproduced" if low > margin or high < -margin else "inconclusive"
 
 
+def compared(difference: Difference, margin: float) -> Comparison:
+    """Equivalence test of a difference of means."""
+    low, high = difference.interval(EQUIVALENCE)
+    if math.isnan(low):
+        return Comparison("inconclusive", difference, low, high, False)
+    least, most = difference.interval(SIGNIFICANT)
+    outcome = outcome_of(low, high, margin * (1 + 1e-9))
+    return Comparison(outcome, difference, low, high, not least <= 0 <= most)
+
+
 def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = None) -> Comparison:
     """Equivalence test of two means. images: variance of the difference from different sets of
     images."""
-    difference = welch(ours, theirs, images)
-    low, high = difference.interval(EQUIVALENCE)
-    margin *= 1 + 1e-9
-    if math.isnan(low):
-        return Comparison("inconclusive", difference, low, high, False, float(FEWEST_SEEDS))
-    outcome = outcome_of(low, high, margin)
-    wide = difference.interval(SIGNIFICANT)
-    significant = not wide[0] <= 0 <= wide[1]
-    needed = NAN
-    if outcome == "inconclusive":
+    found = compared(welch(ours, theirs, images), margin)
+    if ours.n < FEWEST_SEEDS:
+        return replace(found, outcome="inconclusive", seeds_needed=float(FEWEST_SEEDS))
+    if found.outcome == "inconclusive":
         needed = seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
-        if math.isnan(needed):  # one seed has no spread to reckon with
-            needed = float(FEWEST_SEEDS)
-    outcome = withheld(outcome, ours.lost)
-    return Comparison(outcome, difference, low, high, significant, needed)
+        found = replace(found, seeds_needed=needed)
+    return replace(found, outcome=withheld(found.outcome, ours.lost))
 
 
 def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Comparison:
@@ -313,20 +315,22 @@ def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Compa
     rounding: variance of one seed's difference between two devices, measured beforehand. More seeds
     are not to be had.
     """
-    grown = Part(rounding.variance / max(1, ours.n), rounding.df)
-    return equal(replace(ours, std=0.0), replace(theirs, std=0.0), margin, grown)
+    error = math.sqrt(rounding.variance / max(1, ours.n))
+    df = rounding.df if error else math.inf
+    found = compared(Difference(ours.mean - theirs.mean, error, df), margin)
+    if found.outcome == "inconclusive":
+        found = replace(found, seeds_needed=math.inf)
+    return replace(found, outcome=withheld(found.outcome, ours.lost))
 
 
 def below(ours: Sample, bound: float) -> tuple[str, float]:
     """(outcome, seeds needed) of a printed upper bound on a mean: one-sided at 5 % each way."""
-    if ours.n < 2:
+    if ours.n < FEWEST_SEEDS:
         return "inconclusive", float(FEWEST_SEEDS)
     low, high = ours.interval(EQUIVALENCE)
-    if high <= bound:
-        return withheld("reproduced", ours.lost), NAN
-    if low > bound:
-        return "not reproduced", NAN
-    return "inconclusive", seeds_for_limit(ours, bound, EQUIVALENCE)
+    if low <= bound < high:
+        return "inconclusive", seeds_for_limit(ours, bound, EQUIVALENCE)
+    return withheld("reproduced" if high <= bound else "not reproduced", ours.lost), NAN
 
 
 def digits_agree(value: float, printed: float, rounding: float) -> bool:

@@ -7,9 +7,9 @@ test cannot reach its level; *minor error* when it is wrong as printed, in a dis
 which no result depends (classes B and C of the errata); *not run* when nothing was measured or no
 instance meets the condition; *true by construction* when no other outcome was possible.
 
-Infinite and missing values are counted, not forgotten: a run that diverged is evidence. A statement
-with one of them is *inconclusive* at best, its count in the first words of the detail. Statements
-about divergence count runs instead.
+Infinite and missing values are counted, not forgotten: a run that diverged is evidence. A part with
+one of them is *inconclusive*, its count in the first words of the detail. Statements about
+divergence count runs instead.
 
 Several conditions of one statement (depths, checkpoints) are its parts. A statement is confirmed
 when every part is confirmed, and refuted when one part is refuted at the level corrected for their
@@ -43,6 +43,7 @@ from runner.stats.claims import (
     overall as overall,
     together as together,
     verdict_of_data_sets as verdict_of_data_sets,
+    with_lost as with_lost,
 )
 from runner.stats.evidence import (
     Evidence as Evidence,
@@ -158,8 +159,9 @@ def number(
         if name not in by_facts and abs(value - printed) > margin:
             by_facts[name] = Decision("refuted")
     for name, exact_values in (without_probes or {}).items():
-        by_facts[name] = _by_probes(named[name], exact_values, theirs, margin)
-        facts[name] = samples[name].mean
+        if len(exact_values) == statement.n:
+            by_facts[name] = _by_probes(named[name], exact_values, theirs, margin)
+            facts[name] = samples[name].mean
     decided = over_seeds | by_facts
     never = only_so_many(statement.n)
     made = _joined(statement, samples, decided, f"{printed:g} ± {margin:.3g}", never=never)
@@ -175,8 +177,6 @@ def number(
 
 def _equal(sample: Sample, theirs: Sample, margin: float) -> Decision:
     """Verdict on one part of a printed number."""
-    if sample.n < FEWEST_SEEDS:
-        return Decision("inconclusive", float(FEWEST_SEEDS))
     compared = equal(sample, theirs, margin)
     return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
 
@@ -296,13 +296,16 @@ def _limited(statement: Statement, sample: Sample, level: float, known: int) -> 
         outer = interval_of(statement, sample, level)
     if statement.holds(inner[0]) and statement.holds(inner[1]):
         return Decision(withheld("confirmed", sample.lost))
-    if outer[1] < statement.low or outer[0] > statement.high:
-        return Decision("refuted")
+    if statement.excludes(*outer):
+        return Decision(withheld("refuted", sample.lost))
     if math.isnan(sample.std):
         return Decision("inconclusive")
-    limits = [limit for limit in (statement.low, statement.high) if math.isfinite(limit)]
     asked = LEVEL if statement.holds(sample.mean) else level
-    needed = [seeds_for_limit(sample, limit, asked) for limit in limits]
+    needed = [
+        seeds_for_limit(sample, limit, asked)
+        for limit in (statement.low, statement.high)
+        if math.isfinite(limit)
+    ]
     return Decision("inconclusive", max(needed, default=NAN))
 
 

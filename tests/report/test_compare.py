@@ -79,8 +79,8 @@ def test_margins_are_fixed_in_the_reference(tmp_path):
         measured(m, v, arch="plain", checkpoint="init")
         for m, v in (
             ("rho", [-0.021, -0.019, -0.02]),
-            ("count", [6.0, 6.0]),
-            ("starts", [3000.0, 3000.0]),
+            ("count", [6.0, 6.0, 6.0]),
+            ("starts", [3000.0, 3000.0, 3000.0]),
         )
     )
     scores = compare.scorecard(found, reference(tmp_path, *rows, header=MARGIN))
@@ -163,7 +163,8 @@ def test_repeated_values_are_said_to_be_no_row_of_their_own(tmp_path):
 
 def test_rounding_of_the_printed_digits_is_not_enough_without_a_spread(tmp_path):
     row = "e,1,plain,init,gap,0.225,,,5,T 1,"
-    assert score(tmp_path, row, [0.2254, 0.2254]).verdict == "reproduced"
+    assert score(tmp_path, row, [0.2254, 0.2254, 0.2254]).verdict == "reproduced"
+    assert score(tmp_path, row, [0.2254, 0.2254]).verdict == "inconclusive"
     s = score(tmp_path, row, [0.2254])
     assert (s.verdict, s.reason) == ("inconclusive", "no spread is known on either side")
 
@@ -289,6 +290,37 @@ def test_not_comparable_is_never_scored(tmp_path):
     assert (own.verdict, own.reason) == ("not comparable", "other")
 
 
+def test_one_value_that_cannot_be_compared_is_enough(tmp_path):
+    row = "e,1,plain,init,gap,1.0,0.1,,5,T 1,"
+    own = score(tmp_path, row, [1.0] * 5, comparable=["", "", "shortened", "", ""])
+    assert (own.verdict, own.reason) == ("not comparable", "shortened")
+    lost = score(tmp_path, row, [math.nan] * 5, reason="surrogate data")
+    assert lost.verdict == "not comparable" and lost.reason.endswith("surrogate data")
+
+
+def test_of_fewer_seeds_than_the_papers_the_networks_are_not_the_same(tmp_path):
+    row = "e,1,plain,init,gap,1.00,0.6,,5,T 1,"
+    values = [0.9, 1.4, 0.7, 1.1, 0.9]
+    assert score(tmp_path, row, values, rounding_std="0").verdict == "reproduced"
+    some = score(tmp_path, row, values[:3], rounding_std="0")
+    assert some.verdict == "inconclusive" and some.standard_error > 0.3
+
+
+def test_seeds_that_are_missing_leave_nothing_decided(tmp_path):
+    ref = reference(tmp_path, "e,1,plain,init,gap,1.0,0.1,,5,T 1,")
+    found = measured("gap", [1.0, 1.01, 0.99], arch="plain", checkpoint="init")
+    assert compare.scorecard(found, ref).verdict[0] == "reproduced"
+    lost = compare.scorecard(found, ref, lost="2 of 5 seeds missing (45, 46)").iloc[0]
+    assert lost.verdict == "inconclusive" and lost.reason.startswith("2 of 5 seeds missing")
+    assert lost.equivalence == "reproduced"
+
+
+def test_equal_values_keep_no_order(tmp_path):
+    rows = [f"e,1,{a},init,gap,{mean},0.1,,5,T 1," for a, mean in (("a", 1.0), ("b", 2.0))]
+    found = pd.concat([measured("gap", [1.5] * 3, arch=a, checkpoint="init") for a in "ab"])
+    assert list(compare.scorecard(found, reference(tmp_path, *rows)).order_kept) == [0, 0]
+
+
 def test_absent_and_lost_values(tmp_path):
     assert score(tmp_path, "e,1,other,init,gap,1.0,,,5,T 1,", [1.0]).verdict == "not run"
     s = score(tmp_path, "e,1,plain,init,gap,1.0,,,5,T 1,", [math.nan, math.nan])
@@ -303,13 +335,13 @@ def test_keys_match_as_numbers_and_blank_keys_match_anything(tmp_path):
     ref = reference(
         tmp_path, "e,1,8,init,gap,1.0,,,5,T 1,", "e,1,,init,gap,1.0,,,5,T 1,", header=header
     )
-    scores = compare.scorecard(measured("gap", [1.0, 1.0], depth=8.0, checkpoint="init"), ref)
+    scores = compare.scorecard(measured("gap", [1.0] * 3, depth=8.0, checkpoint="init"), ref)
     assert list(scores.verdict) == ["reproduced", "reproduced"]
 
 
 def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
     two = pd.concat(
-        [measured("gap", [1.0, 1.0], arch="plain", checkpoint=c) for c in ("init", "final")]
+        [measured("gap", [1.0] * 3, arch="plain", checkpoint=c) for c in ("init", "final")]
     )
     rows = ["e,1,plain,init,gap,1.0,,,5,T 1,", "e,1,plain,final,gap,2.0,,,5,T 1,"]
     assert list(compare.scorecard(two, reference(tmp_path, *rows)).verdict) == [
@@ -318,13 +350,13 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
     ]
     lacking = compare.scorecard(two.drop(columns="checkpoint"), reference(tmp_path, *rows))
     assert set(lacking.verdict) == {"inconclusive"}
-    twice = pd.concat([measured("gap", [1.0, 1.0], arch="plain", checkpoint="init")] * 2)
+    twice = pd.concat([measured("gap", [1.0] * 3, arch="plain", checkpoint="init")] * 2)
     assert (
         compare.scorecard(twice, reference(tmp_path, *rows))
         .reason[0]
         .startswith("several measured values")
     )
-    once = compare.scorecard(two[:2].drop(columns="checkpoint"), reference(tmp_path, *rows))
+    once = compare.scorecard(two[:3].drop(columns="checkpoint"), reference(tmp_path, *rows))
     assert set(once.reason) == {"measured values do not say checkpoint"}
     with refusal("missing seed"):
         compare.scorecard(two.drop(columns="seed"), reference(tmp_path, *rows))

@@ -1,10 +1,14 @@
 """What a report shows and does not judge: cells outside the paper's grid and seeds."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from runner.contract import Claim
 from runner.report.departures import departures, scope_of
+from runner.report.findings import within_scope
+from runner.report.scope import Scope
 from runner.run.config import build_job
 
 
@@ -29,6 +33,29 @@ def stored(seed, activation="relu"):
 )
 def test_cells_that_no_verdict_reads_are_named(paper, cells, shown):
     assert scope_of(paper, paper, "paper", cells).shown == shown
+
+
+@pytest.mark.parametrize(
+    "seeds, failed, lost",
+    [
+        (range(42, 47), 0, ()),
+        ((), 0, ()),
+        ((42, 44, 45), 0, ("2 of 5 seeds missing (43, 46)",)),
+        (range(42, 48), 3, ("3 of 25 cells failed",)),
+    ],
+)
+def test_a_seed_without_cells_and_a_cell_that_failed_leave_nothing_decided(
+    paper, seeds, failed, lost
+):
+    scope = scope_of(paper, paper, "paper", [stored(seed) for seed in seeds], failed)
+    assert scope.lost == lost and Scope.of({"scope": scope.record()}) == scope
+    assert any("nothing is decided" in line for line in scope.lines) == bool(lost)
+    claim = Claim("a", "s", "Fig. 1", "confirmed", detail="n = 3", seeds_needed=4)
+    kept = within_scope(claim, scope)
+    assert kept.verdict == ("inconclusive" if lost else "confirmed")
+    assert kept.detail == "; ".join([*lost, "n = 3"])
+    theorem = replace(claim, independent=True)
+    assert within_scope(theorem, scope) == theorem
 
 
 @pytest.mark.parametrize(

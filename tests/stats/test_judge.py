@@ -1,6 +1,7 @@
 """Verdicts on made-up data with known answers."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -127,6 +128,36 @@ def test_bounds(values, verdict):
     assert math.isnan(found.seeds_needed) == (verdict != "inconclusive")
 
 
+@pytest.mark.parametrize(
+    "limits, verdict",
+    [
+        ({"low": 0.0, "strict": True}, "refuted"),
+        ({"high": 0.0, "strict": True}, "refuted"),
+        ({"low": 0.0}, "confirmed"),
+        ({"low": -1.0, "strict": True}, "confirmed"),
+    ],
+)
+def test_a_constant_sample_on_a_limit_is_decided(limits, verdict):
+    assert judge.bound(statement(**limits), [0.0] * 5).verdict == verdict
+
+
+@pytest.mark.parametrize("limit", [1.3, 0.8])
+def test_seeds_for_a_limit_of_a_ratio(limit):
+    """The interval of a ratio is that of its logarithm: not as wide on both sides."""
+    ratio = Sample(1.0, 0.6, 5, log=True)
+    needed = int(seeds_for_limit(ratio, limit, 0.95))
+    for n, outside in ((needed, True), (needed - 1, False)):
+        low, high = replace(ratio, n=n).interval(0.95)
+        assert (high < limit or low > limit) == outside
+
+
+def test_two_seeds_decide_nothing():
+    two = Sample.of([1.0, 1.0])
+    found = judge.equal(two, Sample.printed(1.0, 0.1, 5), 0.25)
+    assert (found.outcome, found.seeds_needed) == ("inconclusive", 3)
+    assert judge.below(two, 1.5) == ("inconclusive", 3)
+
+
 def test_a_part_too_many_refutes_only_at_its_share_of_the_level():
     near = [0.61, 0.64, 0.69, 0.62, 0.66]
     _, high = Sample.of(near).interval(0.95)
@@ -205,6 +236,9 @@ def test_variants_are_marks_of_one_row():
         {"fitted": "confirmed", "printed": "inconclusive"},
     )
     assert judge.together(claims).verdict == "inconclusive"
+    absent = judge.together(claims, main="as published")
+    assert (absent.verdict, absent.variants) == ("not run", found.variants)
+    assert absent.detail.startswith("not measured: as published")
     with refusal("at least one variant"):
         judge.together({})
 
@@ -329,6 +363,8 @@ def test_on_the_papers_own_networks_the_scatter_of_the_probes_decides():
     assert found.verdict == "confirmed" and found.other_seeds == {"statement": "inconclusive"}
     far = [2 * v for v in near]
     doubled = [2 * v for v in exact]
+    few = judge.number(says, {"": near[:4]}, without_probes={"": exact[:4]})
+    assert few == judge.number(says, {"": near[:4]})  # four of the paper's five networks
     assert judge.number(says, {"": far}, without_probes={"": doubled}).verdict == "refuted"
     log = Pseudovalues([math.log(v) for v in near], 1.0, log=True)
     without = {"": [math.log(v) for v in exact]}

@@ -119,6 +119,20 @@ def test_no_lost_value_improves_a_verdict(name):
                 assert verdict == "not run" or str(5 - kept) in text.split()[:5], text
 
 
+@pytest.mark.parametrize("lost", LOST)
+def test_what_is_left_refutes_no_more_than_it_confirms(lost):
+    """Three runs at 0.5 say nothing of a mean with runs that blew up, in neither direction."""
+    left = [0.5, 0.51, 0.49]
+    for limits in ({"low": 1.0}, {"high": 1.0}):
+        made = judge.bound(says(**limits), {"a": [*left, lost]})
+        assert made.verdict == "inconclusive" and made.detail.startswith("1 of 4")
+        decided = judge.bound(says(**limits), {"a": [*left, lost], "b": left})
+        assert decided.verdict == judge.overall(["inconclusive", *decided.variants.values()])
+    assert judge.bound(says(low=1.0), left).verdict == "refuted"
+    assert as_scored([5.0, 5.1, 4.9, 5.0, lost])[0] == "inconclusive"
+    assert as_scored([5.0, 5.1, 4.9, 5.0, 5.0])[0] == "not reproduced"
+
+
 def test_every_judge_confirms_something():
     """Otherwise the test above could not fail."""
     for name, decided in JUDGES.items():

@@ -20,7 +20,7 @@ from experiments.dag.protocol.summary import (
 )
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
-from runner.stats.tables import chosen, seed_values
+from runner.stats.tables import chosen, ratios, seed_values
 
 VARIANT = ["depth", "arch", "checkpoint"]
 TEXT = "L={depth} {checkpoint}"
@@ -201,9 +201,13 @@ def slower(plain: Groups, residual: Groups) -> Parts:
     """log10 of the plain decay rate over the residual one, by depth and checkpoint."""
     found = {}
     for name, rows, other in plain.pairs(residual):
-        pairs = zip(rates(rows), rates(other), strict=False)
-        found[name] = [math.log10(abs(a / b)) for a, b in pairs]
+        shares = ratios(rates_by_seed(rows), rates_by_seed(other)).values()
+        found[name] = logs(map(abs, shares))
     return found
+
+
+def rates_by_seed(part: pd.DataFrame) -> dict[int, float]:
+    return dict(zip(sorted(set(part["seed"])), rates(part), strict=True))
 
 
 def logs(values: Iterable[float]) -> list[float]:

@@ -22,6 +22,7 @@ from experiments.dag.protocol.summary import first, in_percent, over_seeds, per_
 from runner import stats
 from runner.contract import Claim, Statement, Tables, Verdict, decide
 from runner.stats import judge
+from runner.stats.intervals import joined, lost_text, withheld
 from runner.stats.tables import chosen, seed_values
 from runner.training import CHECKPOINTS
 
@@ -159,12 +160,14 @@ def printed_again(percent: Parts) -> dict[str, float]:
 def wide_points(
     gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Gap and E[σ''²] on the papers' images: a row per seed, a column per activation."""
+    """Gap and E[σ''²] on the papers' images: a row per seed, a column per activation. A gap without
+    its E[σ''²] is missing."""
     gap = chosen(first(gaps), checkpoint=checkpoint)
     curvature = chosen(first(networks), checkpoint=checkpoint)
     left = per_seed(gap, "gap", "activation")
     right = per_seed(curvature, "sigma_pp_squared", "activation")
-    return left, right.reindex(index=left.index, columns=left.columns)
+    right = right.reindex(index=left.index, columns=left.columns)
+    return left.where(np.isfinite(right)), right
 
 
 def r2_of_means(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> list[float]:
@@ -222,8 +225,12 @@ def rank_claim(
     """
     found = {}
     listed = []
+    lost = total = 0
     for checkpoint in checkpoints:
-        gap, curvature = wide_points(gaps, networks, checkpoint)
+        every, curvature = wide_points(gaps, networks, checkpoint)
+        gap = every[np.isfinite(every).all(axis=1)]
+        lost += len(every) - len(gap)
+        total += len(every)
         samples = [gap]
         if len(gap) > 1:
             samples += [gap.drop(seed) for seed in gap.index]
@@ -233,16 +240,15 @@ def rank_claim(
             rho.append(stats.spearman(means, sample.mean(), name="").statistic)
         kept = [agrees(says, value) for value in rho]
         verdict = _unanimous(kept) if len(gap) >= judge.FEWEST_SEEDS else decide(None)
-        found[checkpoint] = judge.claim(says, verdict, rho[0])
+        of_checkpoint = withheld(verdict, len(every) - len(gap))
+        found[checkpoint] = judge.claim(says, of_checkpoint, rho[0])
         order = ", ".join(f"{a} {g:.3g}" for a, g in gap.mean().sort_values().items())
         listed.append(
             f"{checkpoint}: ρ = {rho[0]:.3f}, {min(rho):.3f} to {max(rho):.3f} without a seed "
             f"({order})"
         )
     made = judge.together(found, main)
-    if made.detail:
-        listed.append(made.detail)
-    return replace(made, detail="; ".join(listed))
+    return replace(made, detail=joined(lost_text(lost, total, "seeds"), *listed, made.detail))
 
 
 def _unanimous(kept: Sequence[bool]) -> Verdict:

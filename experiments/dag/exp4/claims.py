@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, published_start, scored
@@ -16,7 +17,7 @@ from experiments.dag.protocol.statements import Groups, Judge, Parts
 from experiments.dag.protocol.summary import ENDS, at_ends, first, in_percent, label, per_seed
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
-from runner.stats.intervals import Pseudovalues
+from runner.stats.intervals import Pseudovalues, lost_text
 from runner.stats.tables import chosen, groups, seed_values
 
 PAIRS = 48
@@ -93,8 +94,10 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
     """H4.1, on the papers' images and on every random set."""
     sets = {int(str(i)): steps(rows) for i, rows in distances.groupby("images")}
     complete = {i: changes for i, changes in sets.items() if len(changes) == PAIRS}
-    if distances["seed"].nunique() < judge.FEWEST_SEEDS or 0 not in complete:
-        detail = f"{len(sets.get(0, ()))} of {PAIRS} pairs, too few seeds"
+    values = sets.get(0, {}).values()
+    lost = lost_text(sum(not math.isfinite(value) for value in values), len(values), "pairs")
+    if distances["seed"].nunique() < judge.FEWEST_SEEDS or 0 not in complete or lost:
+        detail = lost or f"{len(values)} of {PAIRS} pairs, too few seeds"
         yield judge.claim(says["H4.1"], "inconclusive", detail=detail)
         yield judge.claim(says["H4.1 deviations"], "inconclusive")
         return
@@ -128,7 +131,8 @@ def across_branches(cross: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     ratio = init.each(ratios, "R", 4)
     cancelled = {}
     for group, rows in init.items():
-        if fmean(ratio[group] or [math.inf]) < 1:  # elsewhere nothing decays
+        grows = 1 <= fmean(ratio[group]) < math.inf
+        if not grows:  # elsewhere nothing decays
             cancelled[group] = cancellation(rows)
     readings = {}
     for reading in ("growth", "level"):
@@ -184,8 +188,9 @@ def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
 def cancellation(part: pd.DataFrame) -> list[float]:
     """log10 of how much more the mean block's norm falls from d = 2 to 4 than the mean norm of the
     images' own."""
-    pairs = zip(ratios(part, "R", 4), ratios(part, "R_examples", 4), strict=True)
-    return [math.log10(own / mean) for mean, own in pairs]
+    mean, own = (np.array(ratios(part, name, 4)) for name in ("R", "R_examples"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return list(np.log10(own / mean))
 
 
 def weakened(init: Groups, final: Groups, *, growth: bool) -> Parts:

@@ -3,6 +3,7 @@ protocol."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +92,7 @@ class UnderProtocols:
             if self.exact and protocol == RECOVERED:
                 theirs = {name: statistic_of(values) for name, values in parts.items() if values}
             variants[protocol] = decide(parts, same=theirs)
-        return judge.together(variants, main=self.protocols[0])
+        return judge.together(variants, main=RECOVERED)
 
 
 def sizes(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
@@ -186,20 +187,23 @@ def rises(history: pd.DataFrame) -> Parts:
     """Share of the epochs in which the training loss rises, by network."""
     found: Parts = {}
     for (network, _), part in groups(history.sort_values("seed"), ["network", "seed"]):
-        steps = part.sort_values("epoch")["train_loss"].diff()
-        found.setdefault(str(network), []).append(float((steps > 0).mean()))
+        losses = part.sort_values("epoch")["train_loss"]
+        share = math.nan
+        if np.isfinite(losses.iloc[1:]).all():  # none is known before training
+            share = float((losses.diff() > 0).mean())
+        found.setdefault(str(network), []).append(share)
     return {str(network): found[str(network)] for network in dict.fromkeys(history["network"])}
 
 
 def losses(networks: pd.DataFrame) -> Parts:
     """Test losses of one network at one checkpoint."""
-    return {"": list(seed_values(networks.dropna(subset=["test_loss"]), "test_loss").values())}
+    return {"": list(seed_values(networks, "test_loss").values())}
 
 
 def measured(tables: Tables) -> pd.DataFrame:
     """Values of Table 7 and the test losses of the text, one row per seed."""
     keys = ["protocol", "network", "checkpoint"]
-    rows = tables["networks"].dropna(subset=["test_loss"])
+    rows = tables["networks"]
     blocks = long_format(first(tables["blocks"]), keys, SHORT)
     spread = image_spread(tables["blocks"], keys, SHORT)
     blocks = blocks.merge(spread, on=[*keys, "metric"], how="left")

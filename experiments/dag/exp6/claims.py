@@ -19,7 +19,7 @@ from experiments.dag.protocol.summary import gap, in_percent, long_format, per_s
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
-from runner.stats.tables import chosen, groups
+from runner.stats.tables import chosen, groups, ratios
 from runner.training import CHECKPOINTS
 
 KEYS = ["activation", "arch", "checkpoint"]
@@ -80,8 +80,9 @@ def by_network(table: pd.DataFrame) -> Groups:
 
 def largest_step(rows: pd.DataFrame, column: str) -> list[float]:
     """The largest step from one distance to the next, by seed."""
-    steps = rows.sort_values("distance").groupby("seed")[column]
-    return [float(curve.diff().max()) for _, curve in steps]
+    curves = rows.pivot(index="seed", columns="distance", values=column)
+    steps = curves.diff(axis=1).iloc[:, 1:]
+    return list(steps.max(axis=1, skipna=False))
 
 
 def zeros(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
@@ -174,13 +175,13 @@ def contrasts(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     for (activation, arch, checkpoint), values in found.items():
         if arch == RESNET:
             plain = found.get((activation, PLAIN, checkpoint), {})
-            contrast.setdefault(checkpoint, {})[activation] = ratio(plain, values)
+            contrast.setdefault(checkpoint, {})[activation] = ratios(plain, values)
     stabilised = {}
     for checkpoint, of_activations in contrast.items():
         parts = {f"{a} {checkpoint}": list(v.values()) for a, v in of_activations.items()}
         stabilised[checkpoint] = decide.bound("skips stabilise R", parts)
     start = contrast.get("init", {})
-    stronger = ratio(start.get("silu", {}), start.get("relu", {}))
+    stronger = ratios(start.get("silu", {}), start.get("relu", {}))
     yield decide.bound("stronger contrast for SiLU", {"init": list(stronger.values())})
     yield decide.together("skips stabilise R", stabilised, "init")
 
@@ -199,11 +200,6 @@ def ratio_of_means(wide: pd.DataFrame) -> float:
     if LAST in wide:
         return float(wide[0].mean() / wide[LAST].mean())
     return math.nan
-
-
-def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
-    """seed -> a/b, of the seeds that both have."""
-    return {seed: a[seed] / b[seed] for seed in a if seed in b}
 
 
 def coupling(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:

@@ -149,7 +149,7 @@ def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
     found = {}
     for name, values in parts.items():
         trained = isinstance(name, PartName) and name.checkpoint != "init"
-        if len(values) and not trained:
+        if len(values) == len(PUBLISHED_SEEDS) and not trained:
             found[name] = statistic_of(values)
     return found
 

@@ -55,8 +55,10 @@ class Groups:
         found = {}
         for name, rows in self.items():
             if statistic:
-                by_seed = rows.groupby("seed")[column].agg(statistic)
-                found[name] = [float(value) for value in by_seed]
+                of_seeds = rows.groupby("seed")[column]
+                found[name] = [
+                    float(getattr(values, statistic)(skipna=False)) for _, values in of_seeds
+                ]
             else:
                 found[name] = list(seed_values(rows, column).values())
         return found

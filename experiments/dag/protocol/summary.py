@@ -53,6 +53,11 @@ def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataF
     return found.rename(columns={"count": "n"})
 
 
+def complete(groups_of: Any, found: Any) -> Any:
+    """`found` of each group of a table or column, NaN where a value of the group is missing."""
+    return found.where(groups_of.count().eq(groups_of.size(), axis=0))
+
+
 @dataclass(frozen=True)
 class Components:
     """Variances of value[seed, images] = mean + seed + images + rest, estimated from a complete
@@ -127,7 +132,7 @@ def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     by = [*keys, "seed", "checkpoint", "images"]
     weighted = distances.assign(gap_of_pairs=distances["gap_of_pairs"] * distances["pairs"])
     added = weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]]
-    sums = added.sum(min_count=1).reset_index()
+    sums = complete(added, added.sum()).reset_index()
     sums["gap"] = gap(sums)
     sums["gap_of_pairs"] = sums["gap_of_pairs"] / sums["pairs"]
     return sums.drop(columns=["gn", "tensor", "pairs"])

@@ -19,7 +19,7 @@ from experiments.three_layer.hsr_flat_training.settings import BUDGETS, ENTRIES,
 from runner.contract import Tables
 from runner.stats.intervals import Sample
 from runner.stats.judge import LEVEL
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, differences
 
 SCHEDULES = ("throughout", "first half")
 
@@ -100,8 +100,7 @@ class Comparison:
         return values
 
     def differences(self, entry: Entry, a: str, b: str, quantity: str) -> list[float]:
-        """`a` less `b`, one for each seed that both have; NaN where one diverged."""
-        first = self.values(entry, a, quantity)
-        second = self.values(entry, b, quantity)
-        shared = first.index.intersection(second.index)
-        return [float(v) for v in first[shared] - second[shared]]
+        """`a` less `b` by seed (`tables.differences`); NaN where one diverged."""
+        first = self.values(entry, a, quantity).to_dict()
+        second = self.values(entry, b, quantity).to_dict()
+        return list(differences(first, second).values())

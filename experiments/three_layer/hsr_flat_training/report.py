@@ -23,7 +23,7 @@ from runner import stats
 from runner.contract import Analysis, Claim, Figures, Statement, Verdict
 from runner.report.formatting import markdown_table
 from runner.stats import Statistic, judge
-from runner.stats.intervals import Sample, seeds_for_limit
+from runner.stats.intervals import Sample, joined, lost_text, seeds_for_limit
 
 WHERE = "extension of Section VII"
 TESTED = {"lambda_max": "log λ₁", "test_accuracy": "test accuracy"}
@@ -93,23 +93,30 @@ class ContestAnalysis(Analysis):
         verdicts: dict[str, Verdict] = {}
         shifts = []
         needed = []
+        lost = total = 0
         for (entry, tested, other), test in self.tests.items():
             if (tested, other) != (quantity, baseline):
                 continue
             shifts.append(test.shift)
-            if test.p_holm < level:
+            lost += test.lost
+            total += test.n_a + test.lost
+            if test.p_holm < level and not test.lost:
                 verdicts[words(entry)] = "confirmed" if sign * test.shift > 0 else "refuted"
                 continue
             verdicts[words(entry)] = "inconclusive"
-            sample = Sample.of(self.differences[entry, tested, other])
-            needed.append(seeds_for_limit(sample, 0.0, 1 - level / len(BASELINES)))
+            if not test.lost:
+                sample = Sample.of(self.differences[entry, tested, other])
+                needed.append(seeds_for_limit(sample, 0.0, 1 - level / len(BASELINES)))
         if not verdicts:
             return
         verdict = judge.overall(list(verdicts.values()))
         seeds_needed = math.nan
         if verdict == "inconclusive":
             seeds_needed = max((n for n in needed if not math.isnan(n)), default=math.inf)
-        detail = f"shifts {min(shifts):.3g} to {max(shifts):.3g} in {len(shifts)} entries"
+        detail = joined(
+            lost_text(lost, total, "differences"),
+            f"shifts {min(shifts):.3g} to {max(shifts):.3g} in {len(shifts)} entries",
+        )
         made = judge.claim(
             replace(statement, reason=f"paired Wilcoxon, p < {level:g} after Holm, in every entry"),
             verdict,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 
+import numpy as np
 import pandas as pd
 
 from experiments.three_layer.hsr_gradient.cost_claims import cost
@@ -203,9 +204,12 @@ def _share_of_starts(
 ) -> float:
     """Share of the descents in which a column falls or rises from the first to the last step, and
     another is not positive at the first."""
-    steps = rows.sort_values("step").groupby("start")
-    first = steps.first()
-    last = steps.last()
+    columns = [name for name in (falling, rising, negative) if name]
+    steps = rows.sort_values("step").set_index("start")[columns].groupby(level="start")
+    first = steps.head(1).sort_index()
+    last = steps.tail(1).sort_index()
+    if not np.isfinite(first).all(axis=None) or not np.isfinite(last).all(axis=None):
+        return math.nan
     shown = last[rising] > first[rising] if rising else last[falling] < first[falling]
     if negative:
         shown &= first[negative] <= 0

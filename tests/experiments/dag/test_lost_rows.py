@@ -1,0 +1,54 @@
+"""One value of a seed is infinite or missing: what reads it is not confirmed, and says so first."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.experiments.test_alternatives import analysis_of
+
+SEED = 44
+TABLES = {
+    "exp5_attention": {"history": ["train_loss"], "networks": ["test_loss"], "blocks": ["gap"]},
+    "exp3b_layernorm": {"distances": ["gn", "tensor"], "networks": ["sigma_pp_squared"]},
+    "exp1_resonance": {"distances": ["R", "C"], "networks": ["rho", "lyapunov_1"]},
+    "exp2_bottleneck": {"far": ["D_estimate", "C_estimate", "R_estimate"]},
+    "exp4_diamond": {"distances": ["R"], "merge": ["gap"], "networks": ["rho"]},
+    "exp6_resnet18": {"distances": ["R", "C", "tensor"]},
+}
+DAILY = ("exp5_attention",)
+
+
+def read(claim):
+    """What the deciding variant measured."""
+    return str(claim.statistic), claim.detail
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    "name",
+    [n if n in DAILY else pytest.param(n, marks=pytest.mark.slow) for n in TABLES],
+)
+def test_a_lost_value_leaves_what_reads_it_undecided(name, tmp_path):
+    analysis = analysis_of(name, tmp_path)
+    before = {claim.name: claim for claim in analysis.claims()}
+    moved = 0
+    for table, columns in TABLES[name].items():
+        rows = analysis.tables[table]
+        of_paper = (rows.get("images", 0) == 0) & (rows.get("protocol", "recovered") == "recovered")
+        own = rows[(rows["seed"] == SEED) & of_paper]
+        for column, lost in [(c, v) for c in columns for v in (math.nan, math.inf)]:
+            known = own.index[own[column].notna()]
+            for at in {known[len(known) // 3], known[-1]}:
+                damaged = rows.astype({column: float})
+                damaged.loc[at, column] = lost
+                changed = replace(analysis, tables={**analysis.tables, table: damaged})
+                for claim in changed.claims():
+                    if read(claim) == read(before[claim.name]):
+                        continue
+                    moved += 1
+                    where = (claim.name, table, column, lost, claim.detail)
+                    assert claim.verdict != "confirmed", where
+                    first = "infinite or missing" in claim.detail[:40]
+                    assert first or claim.verdict == "inconclusive", where
+    assert moved
