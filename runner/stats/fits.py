@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from runner.contract.records import NAN, About, Statistic
-from runner.stats.intervals import joined
-from runner.stats.samples import lost_of, pairs, sample
+from runner.stats.intervals import lost_text
+from runner.stats.samples import finite, noted, pairs
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 def linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test
     of slope 0)."""
-    u, v, notes = pairs(x, y, "linear", about)
-    base = Statistic(kind="linear", n_a=u.size, n_b=v.size, lost=lost_of(x, y), **about)
-    return _fit(base, u, v, notes)
+    return _fit(*pairs("linear", x, y, about))
 
 
 def log_linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
@@ -31,76 +29,57 @@ def log_linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """
     import numpy as np
 
-    u, v, notes = pairs(x, y, "log_linear", about)
+    base, (u, v) = pairs("log_linear", x, y, about)
     usable = v > 0
-    without = int((~usable).sum())
-    if without:
-        notes.append(f"{without} of {v.size} values are not positive")
-    lost = lost_of(x, y) + without
-    base = Statistic(
-        kind="log_linear", n_a=v.size - without, n_b=v.size - without, lost=lost, **about
-    )
-    return _fit(base, u[usable], np.log(v[usable]), notes)
+    n = int(usable.sum())
+    if n < v.size:
+        base = noted(base, f"{v.size - n} of {v.size} values are not positive")
+    base = replace(base, n_a=n, n_b=n, lost=base.lost + v.size - n)
+    return _fit(base, (u[usable], np.log(v[usable])))
 
 
-def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
-    """`base` with the least-squares line of v against u."""
+def _fit(base: Statistic, points: tuple[Array, Array]) -> Statistic:
+    """`base` with the least-squares line of points (x, y)."""
     import numpy as np
 
+    u, v = points
     if base.lost:
-        return replace(base, note=joined(*notes, "no fit: infinite or missing values"))
+        return noted(base, "no fit: infinite or missing values")
     if u.size < 2 or np.unique(u).size < 2:
-        return replace(base, note=joined(*notes, "no fit: fewer than two different finite x"))
+        return noted(base, "no fit: fewer than two different finite x")
     from scipy.stats import linregress
 
     fit = linregress(u, v)
     slope = float(fit.slope)
     intercept = float(fit.intercept)
     spread = float(((v - v.mean()) ** 2).sum())
-    r2 = 1 - float(((v - intercept - slope * u) ** 2).sum()) / spread if spread > 0 else NAN
-    if spread == 0:
-        notes.append("no R²: y is constant")
+    r2 = NAN
+    if spread > 0:
+        r2 = 1 - float(((v - intercept - slope * u) ** 2).sum()) / spread
+    else:
+        base = noted(base, "no R²: y is constant")
+    base = replace(base, slope=slope, intercept=intercept, r2=r2, method="least squares")
     if u.size == 2:
-        notes.append("two points: the line passes through both")
-        return replace(
-            base,
-            slope=slope,
-            intercept=intercept,
-            r2=r2,
-            method="least squares",
-            note=joined(*notes),
-        )
-    return replace(
-        base,
-        statistic=slope,
-        slope=slope,
-        intercept=intercept,
-        slope_error=float(fit.stderr),
-        r2=r2,
-        p=float(fit.pvalue),
-        method="least squares",
-        note=joined(*notes),
-    )
+        return noted(base, "two points: the line passes through both")
+    error = float(fit.stderr)
+    return replace(base, statistic=slope, slope_error=error, p=float(fit.pvalue))
 
 
 def summary(values: ArrayLike, **about: Unpack[About]) -> Statistic:
     """n, mean, sample std (ddof 1; NaN for one value), population std (ddof 0) and median."""
-    x, notes = sample(values, about.get("label_a", "values"), [about.get("note", "")])
-    base = Statistic(kind="summary", n_a=x.size, lost=lost_of(values), **about)
-    if x.size == 0:
-        return replace(base, note=joined(*notes, "no values"))
     import numpy as np
 
+    (x,), lost = finite(values)
+    base = Statistic(kind="summary", n_a=x.size, lost=lost, **about)
+    base = noted(base, lost_text(lost, x.size + lost, about.get("label_a", "values")))
+    if x.size == 0:
+        return noted(base, "no values")
     with np.errstate(invalid="ignore"):
-        std = float(x.std(ddof=1)) if x.size > 1 else NAN
-        mean = float(x.mean())
-        population = float(x.std())
-    return replace(
-        base,
-        statistic=mean,
-        mean=mean,
-        std=std,
-        std_population=population,
-        median=float(np.median(x)),
-        note=joined(*notes),
-    )
+        return replace(
+            base,
+            statistic=float(x.mean()),
+            mean=float(x.mean()),
+            std=float(x.std(ddof=1)) if x.size > 1 else NAN,
+            std_population=float(x.std()),
+            median=float(np.median(x)),
+        )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.contract.records import About, Statistic
-from runner.stats.intervals import lost_text
+from runner.stats.intervals import joined, lost_text
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -16,13 +16,34 @@ if TYPE_CHECKING:
     from runner.stats.ranks import Array
 
 
-def sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list[str]]:
-    """The finite values as a flat float64 array, and the notes with the number of the others
-    added."""
+def noted(statistic: Statistic, *notes: str) -> Statistic:
+    """A statistic with further notes; those that are empty are left out."""
+    return replace(statistic, note=joined(statistic.note, *notes))
+
+
+def finite(*columns: ArrayLike) -> tuple[list[Array], int]:
+    """The rows in which all columns are finite, each column as a flat float64 array, and the number
+    of the others."""
     import numpy as np
 
-    x = np.asarray(values, dtype=float).ravel()
-    return x[np.isfinite(x)], [*notes, lost_text(lost_of(x), x.size, label)]
+    rows = np.array([np.asarray(column, dtype=float).ravel() for column in columns])
+    kept = np.isfinite(rows).all(axis=0)
+    return list(rows[:, kept]), int((~kept).sum())
+
+
+def pairs(
+    kind: str, x: ArrayLike, y: ArrayLike, about: About
+) -> tuple[Statistic, tuple[Array, Array]]:
+    """A statistic of the pairs of finite values, and these; ValueError for different lengths."""
+    import numpy as np
+
+    if np.size(x) != np.size(y):
+        raise ValueError(
+            f"{kind} {about['name']}: expected paired values, found {np.size(x)} and {np.size(y)}"
+        )
+    (u, v), lost = finite(x, y)
+    base = Statistic(kind=kind, n_a=u.size, n_b=v.size, lost=lost, **about)
+    return noted(base, lost_text(lost, np.size(x), "pairs")), (u, v)
 
 
 def filled(x: Array, lost: int, value: float) -> Array:
@@ -41,30 +62,6 @@ def bracketed(found: Statistic, extreme: Callable[[float], Statistic]) -> Statis
     most = extreme(math.inf)
     found = replace(found, effect_least=least.effect, p_least=least.p, shift_least=least.shift_low)
     return replace(found, effect_most=most.effect, p_most=most.p, shift_most=most.shift_high)
-
-
-def lost_of(*columns: ArrayLike) -> int:
-    """Number of rows in which one of the columns is infinite or missing."""
-    import numpy as np
-
-    finite = np.isfinite([np.asarray(column, dtype=float).ravel() for column in columns])
-    return int((~finite.all(axis=0)).sum())
-
-
-def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, Array, list[str]]:
-    """The pairs of finite values as flat float64 arrays, and notes; ValueError for different
-    lengths."""
-    import numpy as np
-
-    u = np.asarray(x, dtype=float).ravel()
-    v = np.asarray(y, dtype=float).ravel()
-    if u.size != v.size:
-        raise ValueError(
-            f"{kind} {about['name']}: expected paired values, found {u.size} and {v.size}"
-        )
-    complete = np.isfinite(u) & np.isfinite(v)
-    notes = [about.get("note", ""), lost_text(lost_of(u, v), u.size, "pairs")]
-    return u[complete], v[complete], notes
 
 
 def power(p_min: float, size: str) -> str:

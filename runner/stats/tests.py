@@ -21,8 +21,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from runner.contract.records import NAN, TESTS, About, Statistic
-from runner.stats.intervals import joined
-from runner.stats.samples import bracketed, filled, lost_of, pairs, power, sample
+from runner.stats.intervals import lost_text
+from runner.stats.samples import bracketed, filled, finite, noted, pairs, power
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 """Intervals have the level 1 − ALPHA."""
+MOST_PAIRS = 300
+"""Differences up to which the signed-rank test is exact."""
+MOST_ORDERS = 8
+"""Pairs up to which all orders are counted."""
 
 
 class Shift(TypedDict, total=False):
@@ -49,20 +53,23 @@ def mann_whitney(a: ArrayLike, b: ArrayLike, **about: Unpack[About]) -> Statisti
     the interval by inversion of the test. Exact up to about 50 against 50 values (5 against 200),
     with or without ties; above that the normal approximation with tie and continuity correction.
     """
-    x, notes = sample(a, about.get("label_a", "a"), [about.get("note", "")])
-    y, notes = sample(b, about.get("label_b", "b"), notes)
-    lost = lost_of(a), lost_of(b)
-    base = Statistic(kind="mann_whitney", n_a=x.size, n_b=y.size, lost=sum(lost), **about)
+    (x,), lost_x = finite(a)
+    (y,), lost_y = finite(b)
+    base = noted(
+        Statistic(kind="mann_whitney", n_a=x.size, n_b=y.size, lost=lost_x + lost_y, **about),
+        lost_text(lost_x, x.size + lost_x, about.get("label_a", "a")),
+        lost_text(lost_y, y.size + lost_y, about.get("label_b", "b")),
+    )
     if x.size == 0 or y.size == 0:
-        return replace(base, note=joined(*notes, "no test: a sample is empty"))
+        return noted(base, "no test: a sample is empty")
 
     def extreme(value: float) -> Statistic:
-        return _mann_whitney(base, filled(x, lost[0], value), filled(y, lost[1], -value), [])
+        return _mann_whitney(base, filled(x, lost_x, value), filled(y, lost_y, -value))
 
-    return bracketed(_mann_whitney(base, x, y, notes), extreme)
+    return bracketed(_mann_whitney(base, x, y), extreme)
 
 
-def _mann_whitney(base: Statistic, x: Array, y: Array, notes: list[str]) -> Statistic:
+def _mann_whitney(base: Statistic, x: Array, y: Array) -> Statistic:
     """`base` with the test of x against y, which have no NaN."""
     import numpy as np
 
@@ -71,49 +78,30 @@ def _mann_whitney(base: Statistic, x: Array, y: Array, notes: list[str]) -> Stat
     m = x.size
     n = y.size
     doubled = ranks.doubled_ranks(np.concatenate([x, y]))
-    different = np.unique(doubled).size
+    tied = np.unique(doubled).size < m + n
     u = int(doubled[:m].sum() - m * (m + 1)) / 2
-    if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
-        if different == m + n:
-            null = ranks.untied_u_null(m, n)
-            seen = int(u)
-        else:
-            null, seen = ranks.tied_u_null(doubled, m)
+    exact = ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS
+    if exact:
+        untied = ranks.untied_u_null(m, n)
+        null, seen = ranks.tied_u_null(doubled, m) if tied else (untied, int(u))
         p = ranks.two_sided(null, seen)
         p_min = ranks.smallest_two_sided(null)
-        method = "exact"
+        k = ranks.interval_rank(untied, ALPHA)
     else:
         from scipy.stats import mannwhitneyu
 
         p = float(mannwhitneyu(x, y, method="asymptotic").pvalue)
         p_min = ranks.smallest_subset_p(m, n)
-        method = "asymptotic"
-    notes += ["ties" if different < m + n else "", power(p_min, f"n={m} and {n}")]
-    shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), notes)
-    effect = 2 * u / (m * n) - 1
+        k = ranks.normal_interval_rank(m * n / 2, ranks.tied_deviation(doubled, m, n), ALPHA)
     return replace(
-        base,
+        noted(base, "ties" if tied else "", power(p_min, f"n={m} and {n}"), _few(k)),
         statistic=u,
         p=p,
         p_min=p_min,
-        effect=effect,
-        method=method,
-        **shift,
-        note=joined(*notes),
+        effect=2 * u / (m * n) - 1,
+        method=_method(exact),
+        **_shift(lambda r: ranks.difference_order(x, y, r), m * n, k),
     )
-
-
-def _mann_whitney_shift(x: Array, y: Array, deviation: float, notes: list[str]) -> Shift:
-    """Hodges–Lehmann shift of x against y with its interval; deviation: of U, for large samples."""
-    from runner.stats import ranks
-
-    m = x.size
-    n = y.size
-    if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
-        k = ranks.interval_rank(ranks.untied_u_null(m, n), ALPHA)
-    else:
-        k = ranks.normal_interval_rank(m * n / 2, deviation, ALPHA)
-    return _interval(lambda r: ranks.difference_order(x, y, r), m * n, k, notes)
 
 
 def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -> Statistic:
@@ -136,16 +124,13 @@ def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -
             f"wilcoxon {about['name']}: expected paired samples, "
             f"found {first.size} and {second.size} values"
         )
-    d, notes = sample(first - second, "differences", [about.get("note", "")])
-    base = Statistic(kind="wilcoxon", n_a=d.size, n_b=d.size, lost=lost_of(first - second), **about)
-
-    def extreme(value: float) -> Statistic:
-        return _wilcoxon(base, filled(d, base.lost, value), [])
-
-    return bracketed(_wilcoxon(base, d, notes), extreme)
+    (d,), lost = finite(first - second)
+    base = Statistic(kind="wilcoxon", n_a=d.size, n_b=d.size, lost=lost, **about)
+    base = noted(base, lost_text(lost, first.size, "differences"))
+    return bracketed(_wilcoxon(base, d), lambda value: _wilcoxon(base, filled(d, lost, value)))
 
 
-def _wilcoxon(base: Statistic, d: Array, notes: list[str]) -> Statistic:
+def _wilcoxon(base: Statistic, d: Array) -> Statistic:
     """`base` with the test of the differences d, which have no NaN."""
     import numpy as np
 
@@ -153,13 +138,13 @@ def _wilcoxon(base: Statistic, d: Array, notes: list[str]) -> Statistic:
 
     nonzero = d[d != 0]
     if nonzero.size < d.size:
-        notes.append(f"{d.size - nonzero.size} zero differences dropped")
+        base = noted(base, f"{d.size - nonzero.size} zero differences dropped")
     if nonzero.size == 0:
-        return replace(base, note=joined(*notes, "no test: no nonzero difference"))
+        return noted(base, "no test: no nonzero difference")
     doubled = ranks.doubled_ranks(np.abs(nonzero))
+    tied = np.unique(doubled).size < nonzero.size
     positive = int(doubled[nonzero > 0].sum())
-    total = int(doubled.sum())
-    exact = nonzero.size <= 300
+    exact = nonzero.size <= MOST_PAIRS
     if exact:
         null = ranks.sign_null(doubled)
         p = ranks.two_sided(null, positive)
@@ -169,35 +154,21 @@ def _wilcoxon(base: Statistic, d: Array, notes: list[str]) -> Statistic:
 
         p = float(scipy_wilcoxon(nonzero, method="asymptotic").pvalue)
         p_min = 2.0 ** (1 - nonzero.size)
-    if np.unique(doubled).size < nonzero.size:
-        notes.append("ties")
-    notes.append(power(p_min, f"n={nonzero.size}"))
-    shift = _wilcoxon_shift(d, notes)
+    n = d.size
+    walsh = n * (n + 1) // 2
+    if n <= MOST_PAIRS:
+        k = ranks.interval_rank(ranks.sign_null(np.arange(1, n + 1)), ALPHA)
+    else:
+        k = ranks.normal_interval_rank(walsh / 2, math.sqrt(walsh * (2 * n + 1) / 12), ALPHA)
     return replace(
-        base,
+        noted(base, "ties" if tied else "", power(p_min, f"n={nonzero.size}"), _few(k)),
         statistic=positive / 2,
         p=p,
         p_min=p_min,
-        effect=2 * positive / total - 1,
-        method="exact" if exact else "asymptotic",
-        **shift,
-        note=joined(*notes),
+        effect=2 * positive / int(doubled.sum()) - 1,
+        method=_method(exact),
+        **_shift(lambda r: ranks.walsh_order(d, r), walsh, k),
     )
-
-
-def _wilcoxon_shift(d: Array, notes: list[str]) -> Shift:
-    """Hodges–Lehmann shift of paired differences with its interval."""
-    import numpy as np
-
-    from runner.stats import ranks
-
-    n = d.size
-    pairs = n * (n + 1) // 2
-    if n <= 300:
-        k = ranks.interval_rank(ranks.sign_null(np.arange(1, n + 1)), ALPHA)
-    else:
-        k = ranks.normal_interval_rank(pairs / 2, math.sqrt(n * (n + 1) * (2 * n + 1) / 24), ALPHA)
-    return _interval(lambda r: ranks.walsh_order(d, r), pairs, k, notes)
 
 
 def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
@@ -210,31 +181,22 @@ def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
 
     from runner.stats import ranks
 
-    u, v, notes = pairs(x, y, "spearman", about)
-    base = Statistic(kind="spearman", n_a=u.size, n_b=v.size, lost=lost_of(x, y), **about)
-    if u.size < 3 or np.unique(u).size == 1 or np.unique(v).size == 1:
-        return replace(
-            base, note=joined(*notes, "no test: fewer than three pairs, or a constant sample")
-        )
+    base, (u, v) = pairs("spearman", x, y, about)
+    n = u.size
+    if n < 3 or np.unique(u).size == 1 or np.unique(v).size == 1:
+        return noted(base, "no test: fewer than three pairs, or a constant sample")
     from scipy.stats import spearmanr
 
     result = spearmanr(u, v)
-    rho = float(result.statistic)
-    if u.size <= 8:
+    exact = n <= MOST_ORDERS
+    if exact:
         p, p_min = ranks.permutation_spearman(u, v)
     else:
         p = float(result.pvalue)
-        p_min = 2 / math.factorial(min(u.size, 100))
-    notes.append(power(p_min, f"n={u.size}"))
-    return replace(
-        base,
-        statistic=rho,
-        effect=rho,
-        p=p,
-        p_min=p_min,
-        method="exact" if u.size <= 8 else "asymptotic",
-        note=joined(*notes),
-    )
+        p_min = 2 / math.factorial(min(n, 100))
+    rho = float(result.statistic)
+    base = noted(base, power(p_min, f"n={n}"))
+    return replace(base, statistic=rho, effect=rho, p=p, p_min=p_min, method=_method(exact))
 
 
 def holm(p_values: Iterable[float]) -> list[float]:
@@ -269,7 +231,7 @@ def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
         if s.has_power:
             families.setdefault((s.figure, s.kind), []).append(i)
         else:
-            corrected[i] = replace(s, note=joined(s.note, "left out of the family"))
+            corrected[i] = noted(s, "left out of the family")
     for (figure, kind), members in families.items():
         family = f"{figure or 'no figure'}, {kind}: {len(members)} tests"
         for i, p in zip(members, holm(statistics[i].p for i in members), strict=True):
@@ -277,18 +239,20 @@ def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
     return corrected
 
 
-def _interval(
-    order: Callable[[Sequence[int]], list[float]], pairs: int, k: int, notes: list[str]
-) -> Shift:
-    """Median and (k-th smallest, k-th largest) of `pairs` pairwise values; no interval (NaN) for k
-    = 0."""
+def _method(exact: bool) -> str:
+    return "exact" if exact else "asymptotic"
+
+
+def _few(k: int) -> str:
+    return "" if k else "too few values for a confidence interval"
+
+
+def _shift(order: Callable[[Sequence[int]], list[float]], pairs_of: int, k: int) -> Shift:
+    """Median and (k-th smallest, k-th largest) of the pairwise values; no interval (NaN) for k =
+    0."""
     from runner.stats import ranks
 
-    low, high = ranks.middle_ranks(pairs)
-    wanted = [low, high, *([k - 1, pairs - k] if k > 0 else [])]
-    values = order(wanted)
-    if k == 0:
-        notes.append("too few values for a confidence interval")
-        values += [NAN, NAN]
-    shift = (values[0] + values[1]) / 2
-    return {"shift": shift, "shift_low": values[2], "shift_high": values[3]}
+    ends = [k - 1, pairs_of - k] if k else []
+    low, high, *interval = order([*ranks.middle_ranks(pairs_of), *ends])
+    least, most = interval or (NAN, NAN)
+    return {"shift": (low + high) / 2, "shift_low": least, "shift_high": most}
