@@ -180,7 +180,7 @@ class Statement:
     def excludes(self, low: float, high: float) -> bool:
         """Whether an interval is wholly outside the limits.
 
-        >>> positive = Statement("s", "a gap is above 0", "Section 1", low=0.0, strict=True)
+        >>> positive = Statement(name="s", text="above 0", where="Eq. 1", low=0.0, strict=True)
         >>> positive.excludes(0.0, 0.0), positive.excludes(0.0, 0.1)
         (True, False)
         """

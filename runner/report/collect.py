@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from runner.contract import Experiment, figure_settings
 from runner.contract.records import CERTIFICATE
-from runner.report.departures import judged_settings, scope_of
+from runner.report.departures import scope_of, with_marked
 from runner.report.place import Place, Protocol, place_of
 from runner.report.scope import Scope
 from runner.store.cells import within
@@ -74,7 +74,7 @@ class Collection:
         """The settings that verdicts read."""
         if not (self.scope.is_papers and self.scope.paper):
             return self.job.experiment
-        return judged_settings(self.job.experiment, self.place.paper)
+        return with_marked(self.job.experiment, self.place.paper, "grid", "report")
 
     @property
     def replication(self) -> list[Stored]:
@@ -118,12 +118,7 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     not missing.
     """
     place = place_of(jobs[0], protocol)
-    grids = {
-        f.name: getattr(place.experiment, f.name)
-        for f in fields(place.experiment)
-        if f.metadata.get("grid")
-    }
-    job = replace(jobs[0], experiment=replace(jobs[0].experiment, **grids))
+    job = replace(jobs[0], experiment=with_marked(jobs[0].experiment, place.experiment, "grid"))
     identity = job.identity
     store = job.store
     stored_cells = list(store.all())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from runner.contract import Experiment
 from runner.report.scope import Departure, Scope
 from runner.store.cells import Stored, within
-from runner.store.identity import digest
 
 STAND_IN = "surrogate"
 """Kind of data set: random fields in place of real images."""
@@ -44,46 +43,47 @@ def scope_of(
         stand_in=kinds[1] if kinds[0] == STAND_IN != kinds[1] else "",
         departures=tuple(departures(experiment, paper)),
         restated=tuple(restated(experiment, paper)),
-        seeds=tuple(paper.paper_seeds),
-        replication=_replicated(paper, cells),
     )
     if not found.is_papers:
-        return replace(found, seeds=(), replication=())
-    return replace(
+        return found
+    of_grid = within(cells, paper, ())
+    found = replace(
         found,
-        shown=tuple(_not_judged(paper, found, cells)),
-        lost=tuple(_lost(paper, cells, failed)),
+        seeds=tuple(paper.paper_seeds),
+        replication=_replicated(paper, of_grid),
+        lost=tuple(_lost(paper, of_grid, failed)),
     )
+    return replace(found, shown=tuple(_not_judged(paper, found, cells, of_grid)))
 
 
-def _lost(paper: Experiment, cells: Sequence[Stored], failed: int) -> Iterator[str]:
+def _replicated(paper: Experiment, of_grid: Sequence[Stored]) -> tuple[int, ...]:
+    """The seeds of the second verdict, none until every cell of them is stored."""
+    seeds = tuple(paper.replication_seeds)
+    stored = sum(cell.meta["seed"] in seeds for cell in of_grid)
+    complete = stored and stored == len(seeds) * len(list(paper.cells()))
+    return seeds if complete else ()
+
+
+def _lost(paper: Experiment, of_grid: Sequence[Stored], failed: int) -> Iterator[str]:
     """What verdicts lack: seeds of the paper without any cell, and cells that failed. Neither is
     missing at random: what diverges fails, and who stops may have seen the result."""
     seeds = {*paper.paper_seeds}
-    there = {cell.meta["seed"] for cell in within(cells, paper, paper.paper_seeds)}
-    if there and seeds - there:
-        absent = ", ".join(map(str, sorted(seeds - there)))
-        yield f"{len(seeds - there)} of {len(seeds)} seeds missing ({absent})"
+    absent = sorted(seeds - {cell.meta["seed"] for cell in of_grid})
+    if absent and len(absent) < len(seeds):
+        yield f"{len(absent)} of {len(seeds)} seeds missing ({', '.join(map(str, absent))})"
     if failed:
         yield f"{failed} of {len(seeds) * len(list(paper.cells()))} cells failed"
 
 
-def _replicated(paper: Experiment, cells: Sequence[Stored]) -> tuple[int, ...]:
-    """The seeds of the second verdict, none until every cell of them is stored."""
-    seeds = paper.replication_seeds
-    stored = within(cells, paper, seeds) if seeds else []
-    complete = stored and len(stored) == len(seeds) * len(list(paper.cells()))
-    return tuple(seeds) if complete else ()
-
-
-def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Iterator[str]:
+def _not_judged(
+    paper: Experiment, scope: Scope, cells: Sequence[Stored], of_grid: Sequence[Stored]
+) -> Iterator[str]:
     """What the cells outside the paper's grid and seeds have that those inside have not."""
     if not paper.paper:
         return
-    grid = [dict(cell.params) for cell in paper.cells()]
-    known = {digest(params) for params in grid}
-    cells = list(cells)
-    off = [cell for cell in cells if digest(cell.meta["params"]) not in known]
+    grid = [cell.params for cell in paper.cells()]
+    inside = set(map(id, of_grid))
+    off = [cell for cell in cells if id(cell) not in inside]
     values: dict[str, dict[str, None]] = {}
     for cell in off:
         for name, value in cell.meta["params"].items():
@@ -92,12 +92,9 @@ def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Ite
     yield from (f"{name}={', '.join(found)}" for name, found in values.items())
     if off and not values:
         yield f"{len(off)} cells outside the paper's grid"
-    seeds = (
-        sorted({cell.meta["seed"] for cell in cells} - {*scope.seeds, *scope.replication})
-        if scope.seeds
-        else []
-    )
-    if seeds:
+    judged = {*scope.seeds, *scope.replication}
+    seeds = sorted({cell.meta["seed"] for cell in cells} - judged)
+    if scope.seeds and seeds:
         word = "seed" if len(seeds) == 1 else "seeds"
         yield f"{word} {', '.join(map(str, seeds))}"
 
@@ -105,6 +102,16 @@ def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Ite
 ASIDE = ("grid", "report", "free")
 """Marks of fields that no departure is counted from: which cells there are, what is drawn, what
 does not matter."""
+
+
+def marked(experiment: Any, *marks: str) -> list[str]:
+    """Names of the fields with one of these marks."""
+    return [f.name for f in fields(experiment) if not f.metadata.keys().isdisjoint(marks)]
+
+
+def with_marked(experiment: Experiment, source: Experiment, *marks: str) -> Experiment:
+    """The settings, with those of another one in the fields with these marks."""
+    return replace(experiment, **{name: getattr(source, name) for name in marked(source, *marks)})
 
 
 def departures(experiment: Experiment, paper: Experiment) -> list[Departure]:
@@ -120,11 +127,11 @@ def departures(experiment: Experiment, paper: Experiment) -> list[Departure]:
 
 def _differing(found: Any, wanted: Any, prefix: str) -> Iterator[Departure]:
     """Every field that differs."""
+    aside = marked(wanted, *ASIDE)
     for one in fields(wanted):
-        if not any(one.metadata.get(mark) for mark in ASIDE):
-            yield from _field(
-                f"{prefix}{one.name}", getattr(found, one.name), getattr(wanted, one.name)
-            )
+        if one.name not in aside:
+            name = one.name
+            yield from _field(f"{prefix}{name}", getattr(found, name), getattr(wanted, name))
 
 
 def _field(name: str, found: Any, wanted: Any) -> Iterator[Departure]:
@@ -142,19 +149,7 @@ def _field(name: str, found: Any, wanted: Any) -> Iterator[Departure]:
         yield Departure(name, str(found), str(wanted))
 
 
-def restated(experiment: Experiment, paper: Experiment) -> list[Departure]:
+def restated(experiment: Experiment, paper: Experiment) -> Iterator[Departure]:
     """Settings that only reports read and that are not those of the YAML file."""
-    names = [one.name for one in fields(paper) if one.metadata.get("report")]
-    return [
-        change
-        for name in names
-        for change in _field(name, getattr(experiment, name), getattr(paper, name))
-    ]
-
-
-def judged_settings(experiment: Experiment, paper: Experiment) -> Experiment:
-    """The settings that verdicts read: the grid and what only reports read are the paper's."""
-    names = [
-        one.name for one in fields(paper) if one.metadata.get("grid") or one.metadata.get("report")
-    ]
-    return replace(experiment, **{name: getattr(paper, name) for name in names})
+    for name in marked(paper, "report"):
+        yield from _field(name, getattr(experiment, name), getattr(paper, name))

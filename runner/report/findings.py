@@ -202,13 +202,15 @@ def _claims(analysis: Analysis, scope: Scope) -> pd.DataFrame:
 
 def within_scope(claim: Claim, scope: Scope) -> Claim:
     """The claim, without a verdict where the scope allows none; what was measured stays."""
+    decided = claim.verdict in ("confirmed", "refuted")
+    if scope.is_papers and not (scope.lost and decided and not claim.independent):
+        return claim
     open_ended = replace(claim, seeds_needed=NAN, undecidable="")
+    if scope.is_papers:
+        detail = joined(*scope.lost, claim.detail)
+        return replace(open_ended, verdict="inconclusive", detail=detail)
     if scope.keeps(claim.independent):
-        decided = claim.verdict in ("confirmed", "refuted") and not claim.independent
-        if decided and scope.lost:
-            detail = joined(*scope.lost, claim.detail)
-            return replace(open_ended, verdict="inconclusive", detail=detail)
-        return claim if scope.is_papers else open_ended
+        return open_ended
     return replace(
         open_ended,
         verdict="not comparable",

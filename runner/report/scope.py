@@ -88,12 +88,13 @@ class Scope:
     @property
     def reason(self) -> str:
         """Why nothing on the paper is judged; "" in the paper's scope."""
-        changes = [f"profile={self.profile}"] if self.profile != PAPER else []
-        if self.paper:
-            changes += (
-                [f"random-field stand-in data instead of {self.stand_in}"] if self.stand_in else []
-            )
-            changes += map(str, self.departures) if self.profile == PAPER else []
+        changes = []
+        if self.profile != PAPER:
+            changes.append(f"profile={self.profile}")
+        if self.paper and self.stand_in:
+            changes.append(f"random-field stand-in data instead of {self.stand_in}")
+        if self.paper and self.profile == PAPER:
+            changes += map(str, self.departures)
         return f"not the paper's protocol: {', '.join(changes)}" if changes else ""
 
     @property
@@ -153,9 +154,13 @@ class Scope:
     @property
     def footer(self) -> str:
         """What stands below a figure that is not the paper's alone, or shows more."""
-        words = ["random-field stand-in data"] if self.stand_in else []
-        words += [f"profile={self.profile}"] if self.profile != PAPER else []
-        words += [f"not judged: {'; '.join(self.shown)}"] if self.shown else []
+        words = []
+        if self.stand_in:
+            words.append("random-field stand-in data")
+        if self.profile != PAPER:
+            words.append(f"profile={self.profile}")
+        if self.shown:
+            words.append(f"not judged: {'; '.join(self.shown)}")
         return ", ".join(words)
 
     @property
@@ -172,20 +177,19 @@ class Scope:
     @property
     def lines(self) -> list[str]:
         """What a reader of any part of the report has to know, a phrase each."""
-        restated = ", ".join(map(str, self.restated))
-        kept = (
-            f"figures and tables use {restated}; verdicts do not"
-            if restated and self.is_papers
-            else ""
-        )
+        lines = [self.not_judged] if self.not_judged else []
+        if self.lost:
+            lines.append(f"nothing is decided: {'; '.join(self.lost)}")
+        if self.restated and self.is_papers:
+            restated = ", ".join(map(str, self.restated))
+            lines.append(f"figures and tables use {restated}; verdicts do not")
+        if self.shown:
+            lines.append(self.shown_only)
         further = sorted({*self.replication} - {*self.seeds})
-        second = (
-            f"seeds {further[0]} to {further[-1]} are read by the second verdict alone"
-            if further
-            else ""
-        )
-        lost = f"nothing is decided: {'; '.join(self.lost)}" if self.lost else ""
-        return [line for line in (self.not_judged, lost, kept, self.shown_only, second) if line]
+        if further:
+            seeds = f"seeds {further[0]} to {further[-1]}"
+            lines.append(f"{seeds} are read by the second verdict alone")
+        return lines
 
     @property
     def replicated(self) -> str:

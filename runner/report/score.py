@@ -110,43 +110,34 @@ def score_of(
         return score
     ours = Sample.of([value["value"] for value in matching])
     target = paper.bound if math.isnan(paper.mean) else paper.mean
-    if ours.n:
-        score = replace(
-            score,
-            measured_mean=ours.mean,
-            measured_std=ours.std,
-            n=ours.n,
-            ratio=ours.mean / target if target else NAN,
-            difference=ours.mean - target,
-        )
-    if len({value["seed"] for value in matching}) < len(matching):
+    score = replace(
+        score,
+        measured_mean=ours.mean,
+        measured_std=ours.std,
+        n=ours.n,
+        ratio=ours.mean / target if target else NAN,
+        difference=ours.mean - target,
+    )
+    seeds = {value["seed"] for value in matching}
+    if len(seeds) < len(matching):
         ambiguous = "several measured values for one seed: the key columns do not tell them apart"
     reason = reason or _said(matching, "comparable")
-    score = _judged(score, paper, ours, matching, reason, ambiguous)
-    lost = lost_text(ours.lost, len(matching), "seeds")
-    counted = score.verdict in ("exact match", "reproduced", "not reproduced")
-    if counted and missing:
-        score = replace(score, verdict="inconclusive", reason=joined(missing, score.reason))
-    verdict = withheld(score.verdict, ours.lost)
-    return replace(score, verdict=verdict, reason=joined(lost, score.reason))
-
-
-def _judged(
-    score: Score, paper: Printed, ours: Sample, matching: Sequence[Row], reason: str, ambiguous: str
-) -> Score:
-    """The score with what the finite values say; the first rule that applies decides."""
     constructed = _constructed(paper, matching)
     if reason:
-        return replace(score, verdict="not comparable", reason=reason)
-    if ambiguous:
-        return replace(score, verdict="inconclusive", reason=ambiguous)
-    if not ours.n:
-        return replace(score, verdict="inconclusive")
-    if constructed:
-        return replace(score, verdict="true by construction", reason=constructed)
-    if math.isnan(paper.mean):
-        return _calibrated(_bounded(score, ours), matching)
-    return _calibrated(_held(score, paper, ours, matching), matching)
+        score = replace(score, verdict="not comparable", reason=reason)
+    elif ambiguous or not ours.n:
+        score = replace(score, verdict="inconclusive", reason=ambiguous)
+    elif constructed:
+        score = replace(score, verdict="true by construction", reason=constructed)
+    elif math.isnan(paper.mean):
+        score = _calibrated(_bounded(score, ours), matching)
+    else:
+        score = _calibrated(_held(score, paper, ours, matching), matching)
+    if missing and score.verdict in ("exact match", "reproduced", "not reproduced"):
+        score = replace(score, verdict="inconclusive", reason=joined(missing, score.reason))
+    lost = lost_text(ours.lost, len(matching), "seeds")
+    verdict = withheld(score.verdict, ours.lost)
+    return replace(score, verdict=verdict, reason=joined(lost, score.reason))
 
 
 def _constructed(paper: Printed, matching: Sequence[Row]) -> str:

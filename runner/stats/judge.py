@@ -115,13 +115,10 @@ def bound(
     samples = _samples(parts)
     level = 1 - (1 - LEVEL) / max(1, len(samples))
     over_seeds = {name: _limited(statement, s, level, known) for name, s in samples.items()}
-    facts = _facts(same, samples)
-    if not facts or not statement.sharp:
-        return _joined(statement, samples, over_seeds, over=over)
+    facts = _facts(same, samples) if statement.sharp else {}
     by_facts = {name: Decision(decide(statement.holds(v))) for name, v in facts.items()}
-    decided = over_seeds | by_facts
-    made = _joined(statement, samples, decided, over=over)
-    return _as_facts(made, facts, decided, over_seeds)
+    made = _joined(statement, samples, over_seeds | by_facts, over=over)
+    return _as_facts(made, facts, by_facts, over_seeds)
 
 
 def number(
@@ -154,20 +151,20 @@ def number(
     over_seeds = {name: _equal(sample, theirs, margin) for name, sample in samples.items()}
     facts = _facts(same, samples)
     identical = [n for n, v in facts.items() if digits_agree(v, printed, statement.rounding)]
-    by_facts = {name: Decision("confirmed") for name in identical}
+    by_facts: dict[str, Decision] = {}
     for name, value in facts.items():
-        if name not in by_facts and abs(value - printed) > margin:
+        if name in identical:
+            by_facts[name] = Decision("confirmed")
+        elif abs(value - printed) > margin:
             by_facts[name] = Decision("refuted")
     for name, exact_values in (without_probes or {}).items():
         if len(exact_values) == statement.n:
             by_facts[name] = _by_probes(named[name], exact_values, theirs, margin)
             facts[name] = samples[name].mean
-    decided = over_seeds | by_facts
+    threshold = f"{printed:g} ± {margin:.3g}"
     never = only_so_many(statement.n)
-    made = _joined(statement, samples, decided, f"{printed:g} ± {margin:.3g}", never=never)
-    if not by_facts:
-        return made
-    made = _as_facts(made, {name: facts[name] for name in by_facts}, decided, over_seeds)
+    made = _joined(statement, samples, over_seeds | by_facts, threshold, never=never)
+    made = _as_facts(made, facts, by_facts, over_seeds)
     if not identical:
         return made
     where = f": {', '.join(identical)}" if len(samples) > 1 else ""
@@ -201,28 +198,28 @@ def _by_probes(
 
 
 def _as_facts(
-    made: Claim, facts: Mapping[str, float], decided: Decisions, over_seeds: Decisions
+    made: Claim, facts: Mapping[str, float], by_facts: Decisions, over_seeds: Decisions
 ) -> Claim:
     """A claim with parts that values on the published networks decide.
 
-    facts: part -> that value; decided: of every part; over_seeds: by the interval over seeds, the
-    verdict of other seeds.
+    facts: part -> that value; by_facts: of the parts that they decide; over_seeds: by the interval
+    over seeds, the verdict of other seeds.
     """
-    named = [f"{name}: {value:.4g}" if name else f"{value:.4g}" for name, value in facts.items()]
+    if not by_facts:
+        return made
+    named = [f"{name}: {facts[name]:.4g}".removeprefix(": ") for name in by_facts]
     text = f"on the published networks and images {', '.join(named)}"
-    undecided = [over_seeds[n] for n in facts if over_seeds[n].verdict == "inconclusive"]
+    undecided = [over_seeds[n] for n in by_facts if over_seeds[n].verdict == "inconclusive"]
     seeds = [other.seeds_needed for other in undecided if math.isfinite(other.seeds_needed)]
     if seeds:
         text += f"; {max(seeds):g} seeds would decide it for others"
-    deciding = [name for name, one in decided.items() if one.verdict == made.verdict]
-    value = facts.get(deciding[0], NAN) if deciding else NAN
-    verdicts = {name: one.verdict for name, one in decided.items()}
+    decided = {**over_seeds, **by_facts}
+    first = next((name for name, one in decided.items() if one.verdict == made.verdict), "")
     return replace(
         made,
-        statistic=made.statistic if math.isnan(value) else value,
+        statistic=facts[first] if first in by_facts else made.statistic,
         detail=f"{text}; {made.detail}",
-        variants=verdicts if len(verdicts) > 1 else {},
-        other_seeds={name or WHOLE: over_seeds[name].verdict for name in facts},
+        other_seeds={name or WHOLE: over_seeds[name].verdict for name in by_facts},
     )
 
 
@@ -319,8 +316,9 @@ def _joined(
 ) -> Claim:
     """One claim from the samples and verdicts of its parts. never: why it may be that no number of
     seeds decides."""
-    verdict = overall([one.verdict for one in decided.values()])
-    deciding = [name for name, one in decided.items() if one.verdict == verdict]
+    verdicts = {name: one.verdict for name, one in decided.items()}
+    verdict = overall(list(verdicts.values()))
+    deciding = [name for name, one in verdicts.items() if one == verdict]
     described = [_described(statement, name, sample) for name, sample in samples.items()]
     text = "nothing measured"
     if described:
@@ -335,7 +333,7 @@ def _joined(
         samples[deciding[0]].mean if deciding else NAN,
         joined(lost_text(lost, total), text),
         threshold=threshold,
-        variants={name: one.verdict for name, one in decided.items()} if len(decided) > 1 else {},
+        variants=verdicts if len(verdicts) > 1 else {},
     )
     if verdict != "inconclusive" or not needed:
         return made
