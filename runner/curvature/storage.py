@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runner.curvature.function.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError, describe
 from runner.curvature.result import Result, field_names
 
 FORMAT = "hess-run result"
@@ -113,10 +113,15 @@ def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, float):
         return {"float": str(value)}
     if isinstance(value, Tensor):
-        t = value.detach().cpu()
         kind = "bfloat16" if value.dtype == torch.bfloat16 else "tensor"
         name = f"{kind}{len(arrays)}"
-        arrays[name] = (t.view(torch.int16) if kind == "bfloat16" else t).numpy()
+        try:
+            t = value.detach().cpu().resolve_conj().resolve_neg()
+            arrays[name] = (t.view(torch.int16) if kind == "bfloat16" else t).numpy()
+        except (TypeError, RuntimeError) as error:
+            raise MeasurementError(
+                f"expected tensors that numpy has a type for, found {describe(value)}"
+            ) from error
         return {kind: name}
     if type(value) in (tuple, list):
         return {type(value).__name__: [_packed(v, arrays) for v in value]}

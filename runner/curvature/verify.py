@@ -229,8 +229,17 @@ def _of_function(
                 return _certificate(differences, [product], operator.dtype, tolerance, most)
             except (MeasurementError, RuntimeError) as error:
                 reason = str(error)
-    nothing = dict.fromkeys(operator.nodes, math.nan)
-    return Certificate(False, nothing, tolerance or math.nan, reasons=(reason,), noun=operator.noun)
+            except KeyboardInterrupt as stop:
+                if not hasattr(stop, "partial"):
+                    reason = "it was stopped before anything was compared"
+                    stop.partial = _nothing(operator, reason)  # type: ignore[attr-defined]
+                raise
+    return _nothing(operator, reason)
+
+
+def _nothing(operator: FunctionOperator, reason: str) -> Certificate:
+    nan = dict.fromkeys(operator.nodes, math.nan)
+    return Certificate(False, nan, math.nan, reasons=(reason,), noun=operator.noun)
 
 
 @torch.inference_mode(False)

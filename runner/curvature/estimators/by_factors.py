@@ -13,7 +13,6 @@ from runner.curvature.estimators.factors import OutputFactors, TensorPart
 from runner.curvature.estimators.probes import MAX_STEPS, Probes
 from runner.curvature.estimators.ratios import (
     Asked,
-    InterLayerMetrics,
     Measured,
     Pair,
     Square,
@@ -46,14 +45,15 @@ class FactorMetrics(Probes):
         # T is symmetric: a block of it is zero where either row is
         self.bent = [pair for pair in self.pairs if curved.issuperset(pair)]
         self.scale = max(factors.scale, tensor.scale)
+        self.method = "factors, products" if self.bent else "factors"
         unit = self.scale if self.scale > 0 else 1.0
         self.weights = (factors.scale / unit, tensor.scale / unit)
         self._began: set[str] = set()
         self._deflated: set[str] = set()
 
-    def measure(self) -> InterLayerMetrics:
-        """All of it: probes, then sigma_1 from the spaces they span, then more probes until the
-        errors are as asked."""
+    def leading(self) -> Mapping[Pair, Leading]:
+        """Probes, then sigma_1 from the spaces they span, then more probes until the errors are as
+        asked."""
         leading: dict[Pair, Leading] = {}
         if self.asked.ranks:
             starts = {pair: _start(self.factors.rows[pair[1]]) for pair in self.pairs}
@@ -64,7 +64,10 @@ class FactorMetrics(Probes):
             self._add_gauss_newton_vectors(leading)
             leading |= self.spaces.sweeps(self.bent, self.asked.tolerance, MAX_STEPS)
         self.refine(PROBES)
-        return self.metrics(leading, self.scale, "factors, products" if self.bent else "factors")
+        return leading
+
+    def known(self, pair: Pair) -> bool:
+        return pair not in self.bent or pair in self.samples
 
     def _add_gauss_newton_vectors(self, plain: Mapping[Pair, Leading]) -> None:
         """Where Gauss-Newton is a good part of a block, its singular vector is a good start."""

@@ -14,13 +14,12 @@ from runner.curvature.estimators.factors import TensorPart
 from runner.curvature.estimators.probes import MAX_STEPS, Probes
 from runner.curvature.estimators.ratios import (
     Asked,
-    InterLayerMetrics,
     Measured,
     Pair,
     Square,
     spectral_norm,
 )
-from runner.curvature.estimators.singular_values import partner
+from runner.curvature.estimators.singular_values import Leading, partner
 from runner.curvature.graphs.products import CurvatureOperator
 
 WITHOUT_FACTORS = 30
@@ -36,6 +35,7 @@ class ProductMetrics(Probes):
     """
 
     power = 1.0
+    method = "products"
 
     def __init__(self, operator: CurvatureOperator, tensor: TensorPart, asked: Asked) -> None:
         super().__init__(asked, operator.sizes, operator.dtype)
@@ -44,16 +44,18 @@ class ProductMetrics(Probes):
         self._drawn = dict.fromkeys(self.nodes, 0)
         self._exact: dict[Pair, Measured] = {}
 
-    def measure(self) -> InterLayerMetrics:
+    def leading(self) -> Mapping[Pair, Leading]:
         """Probes, more of them until the errors are as asked, then sigma_1."""
         for w in self.nodes:
             self.sample(w, WITHOUT_FACTORS)
         self.refine(2 * WITHOUT_FACTORS)
-        leading = {}
-        if self.asked.ranks:
-            unknown = [pair for pair in self.pairs if pair not in self._exact]
-            leading = self.spaces.sweeps(unknown, self.asked.tolerance, MAX_STEPS)
-        return self.metrics(leading, 1.0, "products")
+        if not self.asked.ranks:
+            return {}
+        unknown = [pair for pair in self.pairs if pair not in self._exact]
+        return self.spaces.sweeps(unknown, self.asked.tolerance, MAX_STEPS)
+
+    def known(self, pair: Pair) -> bool:
+        return pair in self._exact or pair in self.samples
 
     def times(self, w: str, directions: Tensor) -> Mapping[str, Tensor]:
         self.products[w] += len(directions)

@@ -96,7 +96,8 @@ def monitor(  # noqa: PLR0913 (public: each is an option)
     """
     require_counts(1, every=every)
     require_counts(0, eigenvalues=eigenvalues, trace=trace)
-    asked = {"eigenvalues": eigenvalues, "trace": trace, "layers": list(layers)}
+    names = [layers] if isinstance(layers, str) else list(layers)
+    asked = {"eigenvalues": eigenvalues, "trace": trace, "layers": names}
     return Monitor(module, loss, data, every, asked, dict(measures or {}), seed, settings)
 
 

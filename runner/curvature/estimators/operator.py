@@ -146,6 +146,8 @@ def as_linear_operator(operator: Any) -> LinearOperator:
     symmetric = operator if isinstance(operator, Symmetric) else Symmetric(operator)
 
     def matvec(v: np.ndarray) -> np.ndarray:
+        if np.iscomplexobj(v):
+            return matvec(v.real) + 1j * matvec(v.imag)
         row = torch.from_numpy(np.ascontiguousarray(v).reshape(-1)).double()
         return symmetric.matvec(row).cpu().numpy()
 

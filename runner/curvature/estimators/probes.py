@@ -17,6 +17,7 @@ from runner.curvature.estimators.ratios import (
     Pair,
     pair_metrics,
     relative_error,
+    stopped,
 )
 from runner.curvature.estimators.singular_values import Leading, SharedSubspaces
 
@@ -27,10 +28,13 @@ MAX_STEPS = 40
 class Probes(ABC):
     """What probes on the nodes tell of the pairs `asked`, their diagonal blocks included.
 
-    products: by node. power: the power of R of which the error is asked.
+    products: by node. power: the power of R of which the error is asked. scale: unit of the blocks.
+    method: how they are measured, for people.
     """
 
     power: float
+    scale: float = 1.0
+    method: str
 
     def __init__(self, asked: Asked, sizes: Mapping[str, int], dtype: torch.dtype) -> None:
         self.asked = asked
@@ -41,6 +45,22 @@ class Probes(ABC):
         self.eps = float(torch.finfo(dtype).eps)
         self.spaces = SharedSubspaces(self.times, sizes)
         self.samples: dict[Pair, tuple[dict[str, Tensor], ...]] = {}
+
+    def measure(self) -> InterLayerMetrics:
+        """All of it. A KeyboardInterrupt carries what is known as `.partial`."""
+        try:
+            return self.metrics(self.leading())
+        except KeyboardInterrupt as stop:
+            stop.partial = self._so_far()  # type: ignore[attr-defined]
+            raise
+
+    @abstractmethod
+    def leading(self) -> Mapping[Pair, Leading]:
+        """sigma_1 of the pairs, and samples enough for the errors that are asked for."""
+
+    @abstractmethod
+    def known(self, pair: Pair) -> bool:
+        """Whether `squares` can tell anything."""
 
     @abstractmethod
     def times(self, w: str, directions: Tensor) -> Mapping[str, Tensor]:
@@ -93,11 +113,18 @@ class Probes(ABC):
                 nodes |= dict.fromkeys(u for u in pair if u in sampled)
         return [u for u in nodes if self.drawn(u) < MOST_PROBES]
 
-    def metrics(
-        self, leading: Mapping[Pair, Leading], scale: float, method: str
-    ) -> InterLayerMetrics:
+    def metrics(self, leading: Mapping[Pair, Leading]) -> InterLayerMetrics:
         """With sigma_1 where it is given."""
         measured = {pair: self.squares(pair) for pair in self.pairs}
         for pair, found in leading.items():
             measured[pair] = replace(measured[pair], sigma=found.value, sigma_error=found.error)
-        return pair_metrics(measured, self.asked.pairs, scale, self.eps, method)
+        return pair_metrics(measured, self.asked.pairs, self.scale, self.eps, self.method)
+
+    def _so_far(self) -> InterLayerMetrics:
+        measured = {pair: self.squares(pair) for pair in self.pairs if self.known(pair)}
+        pairs = [(v, w) for v, w in self.asked.pairs if {(v, w), (v, v), (w, w)} <= {*measured}]
+        found = pair_metrics(measured, pairs, self.scale, self.eps, self.method)
+        nothing = stopped(self.asked.pairs)
+        for pair, metrics in found.items():
+            nothing[pair] = metrics._replace(D=nothing[pair].D)
+        return nothing

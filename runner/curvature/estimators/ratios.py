@@ -182,6 +182,13 @@ def pair_metrics(
     return InterLayerMetrics({pair: _one(measured, pair, scale, eps, method) for pair in asked})
 
 
+def stopped(pairs: Sequence[Pair]) -> InterLayerMetrics:
+    """What is known of pairs that were to be measured when the user stops."""
+    nan = Estimate.undefined(0, "stopped before it was known")
+    nothing = PairMetrics(nan, nan, nan, nan, "", nan, nan)
+    return InterLayerMetrics(dict.fromkeys(pairs, nothing))
+
+
 def _one(
     measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float, method: str
 ) -> PairMetrics:

@@ -88,9 +88,9 @@ _CAUSES: list[tuple[str, Test, str]] = [
      "{} is held outside of the module's parameters, in a list, a closure or a cached product: "
      "read it from the module at each call"),
     ("2", lambda f, o: "" if "output" in o.what else None,
-     "the loss reads the parameters other than through the module's output (a penalty): a "
-     "Gauss-Newton or Fisher matrix has no part for that; leave the penalty out, or use "
-     "part='hessian'"),
+     "the loss reads the parameters other than through tensors of the module's output (a penalty, "
+     "or a single number that the module returns): a Gauss-Newton or Fisher matrix has no part for "
+     "that; leave it out, or use part='hessian'"),
     ("2", _first(changes_gradients), _HOOKS),
     ("3", _first(changes_gradients), _HOOKS),
     ("3", lambda f, o: "" if "examples" in o.what else None,

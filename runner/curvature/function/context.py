@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from runner.curvature.function.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
 
 T = TypeVar("T")
@@ -41,26 +41,23 @@ def placed(modules: Iterable[nn.Module], tensors: Mapping[int, Tensor]) -> Itera
     they are. `torch.func.functional_call` leaves the replaced tensor in a module that has two names
     (torch 2.13).
     """
-    places: list[tuple[Any, str, Any]] = []
+    before: list[tuple[dict[str, Any], dict[str, Any]]] = []
     try:
         for module in modules:
-            for table in (module._parameters, module._buffers):
+            tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+            for table in tables:
+                before.append((table, dict(table)))
                 for name, tensor in table.items():
-                    if tensor is not None and id(tensor) in tensors:
-                        places.append((table, name, tensor))
+                    table[name] = tensors.get(id(tensor), tensor)
             if isinstance(module, nn.RNNBase):
-                places.append((module.__dict__, "_flat_weights", module._flat_weights))
-        for table, name, tensor in places:
-            if name != "_flat_weights":
-                table[name] = tensors[id(tensor)]
-        for module in modules:
-            if isinstance(module, nn.RNNBase):
+                before.append((module.__dict__, dict(module.__dict__)))
                 names: list[str] = module._flat_weights_names
                 module.__dict__["_flat_weights"] = [getattr(module, name, None) for name in names]
         yield
     finally:
-        for table, name, tensor in places:
-            table[name] = tensor
+        for table, entries in before:
+            table.clear()
+            table.update(entries)
 
 
 def _numpy() -> Any:
@@ -80,22 +77,61 @@ def reseed(seed: int) -> None:
 
 
 @contextmanager
-def random_state() -> Iterator[None]:
-    """The global generators of torch, numpy and Python are as before when the block ends."""
+def unwritten(module: nn.Module) -> Iterator[None]:
+    """Raises ValueError where parameters are written to inside; the module is then as before."""
+    attributes = [(vars(m), dict(vars(m))) for m in module.modules()]
+    before = {}
+    for name, p in module.named_parameters():
+        if type(p.data) is Tensor:
+            before[name] = p, p.data, p.detach().clone()
+    written = []
+    try:
+        yield
+    finally:
+        for name, (p, data, copy) in before.items():
+            if not bool(((p == copy) | (copy != copy)).all()):
+                written.append(name)
+                data.copy_(copy)
+                p.data = data
+    if written:
+        for names, values in attributes:
+            names.clear()
+            names.update(values)
+        raise MeasurementError(
+            f"the module writes to its parameters when it is called ({some(written, 3)}): expected "
+            "a function of them. Call it once before, if it only initialises them, or take the "
+            "write out of forward"
+        )
+
+
+def random_states() -> Callable[[], None]:
+    """Keeps the states of the global generators of torch, numpy and Python; the result puts them
+    back."""
     python = random.getstate()
     on_cpu = torch.get_rng_state()
     numpy = _numpy()
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     of_numpy = None if numpy is None else numpy.get_state()
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         random.setstate(python)
         torch.set_rng_state(on_cpu)
         if on_devices is not None:
             torch.cuda.set_rng_state_all(on_devices)
         if numpy is not None:
             numpy.set_state(of_numpy)
+
+    return put_back
+
+
+@contextmanager
+def random_state() -> Iterator[None]:
+    """The global generators of torch, numpy and Python are as before when the block ends."""
+    put_back = random_states()
+    try:
+        yield
+    finally:
+        put_back()
 
 
 class Widened(TorchFunctionMode):

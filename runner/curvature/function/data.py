@@ -42,9 +42,13 @@ def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def fresh(tree: Any) -> Any:
     """A copy that a call may change: the caller's own stays as it is."""
-    return tree_map(
-        lambda t: t.detach().clone() if isinstance(t, Tensor) else copy_of_object(t), tree
-    )
+
+    def copied(t: Any) -> Any:
+        if isinstance(t, Tensor):
+            return t.detach().clone().requires_grad_(t.requires_grad)
+        return copy_of_object(t)
+
+    return tree_map(copied, tree)
 
 
 def as_batch(given: Any, alone: bool) -> Batch:
@@ -104,6 +108,10 @@ class Layout(NamedTuple):
             if place is not None:
                 leaves[i] = part(leaves[i], *place)
         return Batch(*tree_unflatten(leaves, spec))
+
+    def rolled(self, batch: Batch) -> Batch:
+        """The last example first."""
+        return self._mapped(batch, lambda t, dim, rows: t.roll(rows, dim))
 
     def pieces(self, batch: Batch, size: int) -> Iterator[Batch]:
         """Pieces of at most `size` examples."""

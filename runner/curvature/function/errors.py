@@ -76,16 +76,18 @@ def node_failure(name: str, inputs: Sequence[object], error: Exception) -> Measu
 
 
 def batch_failure(
-    given: Sequence[object], target: Sequence[object], error: Exception
+    given: Sequence[object], target: Sequence[object], error: Exception, alone: bool
 ) -> MeasurementError:
-    """The error of a module or its loss on a batch, with what they were given."""
+    """The error of a module or its loss on a batch, with what they were given. alone: the module
+    returns its loss."""
     text = first_line(error).rstrip(".")
     inputs, targets = (", ".join(map(describe, values)) or "nothing" for values in (given, target))
-    return MeasurementError(
-        f"loss(module(input), target) failed on input {inputs} and target {targets}: "
-        f"{type(error).__name__}: {text}. "
-        "Check the shapes and dtypes of the data and the range of the labels"
-    )
+    what = f"loss(module(input), target) failed on input {inputs} and target {targets}"
+    advice = "Check the shapes and dtypes of the data and the range of the labels"
+    if alone:
+        what = f"module(input) failed on input {inputs}"
+        advice = "With loss=None all that the module takes is its input: ((x, y), None), or a dict"
+    return MeasurementError(f"{what}: {type(error).__name__}: {text}. {advice}")
 
 
 def describe(value: object) -> str:

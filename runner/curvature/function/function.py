@@ -42,8 +42,9 @@ Tensors = list[Tensor]
 
 
 class Point(NamedTuple):
-    """Where the function is evaluated. wide: in float64. seed: of the random draws; None: as they
-    come. own: with the module's own parameters in place, which identity 0 compares with."""
+    """Where the function is evaluated. wide: in float64. seed: of the random draws of a function
+    without a seed of its own; None: as they come. own: with the module's own parameters in place,
+    which identity 0 compares with."""
 
     values: Values
     wide: bool = False
@@ -80,10 +81,6 @@ class Function:
         self._modules: list[nn.Module] = []
         self._constants: dict[bool, dict[int, Tensor]] = {}
 
-    def seed_or(self, other: int) -> int:
-        """The seed of the random draws, `other` where there is none."""
-        return other if self.seed is None else self.seed
-
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """Inside, torch is set as `at` needs it: several points are then evaluated quickly. The
@@ -104,7 +101,7 @@ class Function:
     def at(self, point: Point, graph: bool = True) -> Iterator[None]:
         """Inside, the module and the loss have the variables of `point`: run, differentiate and
         multiply there."""
-        seed = self.seed if point.seed is None else point.seed
+        seed = point.seed if self.seed is None else self.seed
         wide = double_precision(self.mixes) if point.wide else nullcontext()
         with self.prepared(), torch.set_grad_enabled(graph), wide:
             modules = self._modules
@@ -150,6 +147,11 @@ class Function:
             raise MeasurementError(
                 "the loss is complex: expected a real number, such as (f - y).abs().square().mean()"
             )
+        if self.loss is None and value.numel() > 1 < value.dim():
+            raise MeasurementError(
+                f"the module returned values of shape {tuple(value.shape)}: with loss=None "
+                "expected its loss, a scalar, or one value for each example"
+            )
         if value.numel() > 1 and value.shape[1:] not in self.rows_checked:
             raise NotScalar(tuple(value.shape))
         return value.mean()
@@ -157,7 +159,9 @@ class Function:
     def evaluate(self, batch: Batch, wide: bool = False) -> tuple[Any, Tensor]:
         """What the loss reads, and the loss of a batch."""
         with explained(
-            lambda error: batch_failure(tree_leaves(batch.input), tree_leaves(batch.target), error)
+            lambda error: batch_failure(
+                tree_leaves(batch.input), tree_leaves(batch.target), error, self.loss is None
+            )
         ):
             output = self.output(batch.input, wide)
             try:
@@ -181,12 +185,12 @@ class Function:
         except MeasurementError as error:
             if "does not require grad" not in str(error):
                 raise
-        with self.at(point):  # the module takes gradients itself
+        with self.at(point._replace(values=leaves_of(point.values))):  # it takes gradients itself
             return self.evaluate(batch, point.wide)[1].detach()
 
     def gradient(self, point: Point, batch: Batch, directions: Sequence[Tensor] = ()) -> Evaluated:
         """L, its gradient and products of its Hessian with directions, for one batch."""
-        leaves = {name: t.detach().requires_grad_() for name, t in point.values.items()}
+        leaves = leaves_of(point.values)
         with self.at(point._replace(values=leaves)), second_derivatives(NETWORK):
             loss = self.evaluate(batch, point.wide)[1]
             wrt = list(leaves.values())
@@ -197,6 +201,11 @@ class Function:
 
 
 NETWORK = "the network or its loss"
+
+
+def leaves_of(values: Values) -> Values:
+    """The values, sharing memory, as what is differentiated by."""
+    return {name: t.detach().requires_grad_() for name, t in values.items()}
 
 
 class Evaluated(NamedTuple):

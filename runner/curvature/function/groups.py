@@ -35,9 +35,10 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
     A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob
     of either ("block*.weight", where * crosses dots). None: one group for each module that has
     parameters of its own and trains them; that of the module itself is called "module", or
-    "module()" where a submodule has that name. Tied parameters appear once, under their first name.
-    Parameters outside the groups are held fixed. Raises ValueError for a pattern that matches
-    nothing, a parameter in two groups, and a module without parameters.
+    "module()" where a submodule has that name. Tied parameters appear once, under their first name,
+    and belong to the group that has this name, else to one that has another. Parameters outside the
+    groups are held fixed. Raises ValueError for a pattern that matches nothing, a parameter in two
+    groups, and a module without parameters.
     """
     known: dict[str, Tensor] = {
         k: torch.view_as_real(p) if p.is_complex() else p for k, p in module.named_parameters()
@@ -54,11 +55,11 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
                 "some"
             )
     else:
-        named = [groups] if isinstance(groups, str) else groups
+        named = [groups] if isinstance(groups, str) or not isinstance(groups, Iterable) else groups
         spec = (
             dict(named) if isinstance(named, Mapping) else {pattern: pattern for pattern in named}
         )
-        found = {group: _matching(patterns, known) for group, patterns in spec.items()}
+        found = _named(module, spec)
         if not found:
             raise ValueError(
                 "groups is empty: name at least one, or pass None for every module's parameters"
@@ -89,9 +90,26 @@ def _numbers(names: Iterable[str], known: Mapping[str, Tensor]) -> int:
     return sum(known[name].numel() for name in names)
 
 
+def _named(module: nn.Module, spec: Mapping[str, str | Sequence[str]]) -> dict[str, list[str]]:
+    """First names of the parameters of each group."""
+    every = dict(module.named_parameters(remove_duplicate=False))
+    first = {id(p): name for name, p in module.named_parameters()}
+    asked = {group: _matching(patterns, every) for group, patterns in spec.items()}
+    by_first_name = {name for names in asked.values() for name in names if name in first.values()}
+    found = {}
+    for group, names in asked.items():
+        firsts = {name: first[id(every[name])] for name in names}
+        kept = [f for name, f in firsts.items() if name == f or f not in by_first_name]
+        found[group] = list(dict.fromkeys(kept or firsts.values()))
+    return found
+
+
 def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> list[str]:
     wanted: dict[str, None] = {}
-    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+    given = [patterns] if isinstance(patterns, str) else patterns
+    if not isinstance(given, Iterable) or not all(isinstance(pattern, str) for pattern in given):
+        raise ValueError(f"expected names or patterns of modules or parameters, found {patterns!r}")
+    for pattern in given:
         names = [
             n for n in known if n == pattern or n.startswith(f"{pattern}.")
         ]  # a name may hold brackets

@@ -86,7 +86,7 @@ Own = tuple[Tensor, dict[str, Tensor]]
 def same_function(function: Function, values: Values, batch: Batch, own: Own) -> list[Outcome]:
     """Identities 0 and 1, on one batch. own: of a plain call, with another seed. Counts the bytes
     that the graph keeps for its backward pass, some more than once, in `function.saved`."""
-    point = Point(values, seed=function.seed_or(2))
+    point = Point(values, seed=2)
     ours, function.saved = counted(lambda: function.gradient(point, batch), values.values())
     allowed = _tolerance(values)
     wrong = _differing(function, values, own, ours, allowed)
@@ -110,7 +110,7 @@ def own_parameters(function: Function, batch: Batch) -> Own:
         for k, p in function.variables.originals.items()
         if p.requires_grad and p.is_leaf and not p.is_inference()
     }
-    with function.at(Point({}, seed=function.seed_or(1), own=True)):
+    with function.at(Point({}, seed=1, own=True)):
         loss = function.evaluate(batch)[1]
         found = gradients(loss, list(live.values())) if live else []
     slopes = {name: g.detach() for name, g in zip(live, found, strict=True)}
@@ -262,7 +262,7 @@ class SecondOrder:
         self.point = displaced(function, self.start)
         self.flat = joined([*self.point.values()])
         self.d = noise(function, self.start, 2)
-        self.here = Point(self.point, wide, function.seed_or(1))
+        self.here = Point(self.point, wide, 1)
         self.double = wide or self.d.dtype == torch.float64
         self.steps: Sequence[float] = STEPS if self.double else STEPS_IN_FLOAT32
         self.eps = 2.2e-16 if self.double else 1.2e-7

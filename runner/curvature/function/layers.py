@@ -130,6 +130,8 @@ def picked(output: Any, pick: Pick, where: str) -> int:
     found: Any = output
     if callable(pick):
         found = pick(output)
+    elif pick is not None and isinstance(output, Tensor):
+        raise MeasurementError(f"{where}: the output is one tensor: leave {pick!r} out")
     elif pick is not None:
         for key in str(pick).split("."):
             found = _item(found, key, where, pick)

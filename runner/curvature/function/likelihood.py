@@ -8,6 +8,7 @@ f is c times their covariance.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
@@ -33,9 +34,10 @@ def likelihood(
     if len(outputs) == 1 and isinstance(target, Tensor):
         f = outputs[0].detach()
         slope = slopes[0].detach()
-        allowed = 1e-10 if f.dtype == torch.float64 else max(1e-5, 4 * torch.finfo(f.dtype).eps)
+        eps = torch.finfo(f.dtype).eps
+        allowed = 1e-10 if f.dtype == torch.float64 else max(1e-5, 4 * eps)
         for kind, residual in _residuals(f, target):
-            misfit = _misfit(slope, residual) if name in (None, kind) else 1.0
+            misfit = _misfit(slope, residual, 4 * eps / allowed) if name in (None, kind) else 1.0
             if misfit < error:
                 error = misfit
                 best = kind
@@ -70,13 +72,15 @@ def _residuals(f: Tensor, y: Tensor) -> Iterator[tuple[str, Tensor]]:
             yield kind, residual.reshape(f.shape)
 
 
-def _misfit(slope: Tensor, residual: Tensor) -> float:
+def _misfit(slope: Tensor, residual: Tensor, least: float) -> float:
     """|slope - c residual| / |slope| at the best c; 1 where that is not positive. Rows that do not
-    move the loss, such as those of ignored labels, are left out."""
+    move the loss, such as those of ignored labels, are left out. least: residuals below it, which
+    are differences of numbers near 1, have too few digits to be told from others."""
     counted = slope.reshape(slope.shape[0], -1).any(1) if slope.dim() == 2 else slope != 0
     s = slope[counted].double().reshape(-1)
     r = residual[counted].double().reshape(-1)
     factor = float(s.dot(r)) / max(float(r.dot(r)), 1e-300)
     if factor <= 0 or not float(s.norm()) > 0:
         return 1.0
-    return float((s - factor * r).norm() / s.norm())
+    floor = factor * least * math.sqrt(s.numel())
+    return float((s - factor * r).norm()) / max(float(s.norm()), floor)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.groups import GroupSpec, layout
 from runner.curvature.function.layers import Nodes, Pick, chosen, picked, submodules
+from runner.curvature.function.perturbed import Perturbed, placed_by
 from runner.curvature.function.trees import slices_of, tree_flatten, tree_unflatten
 from runner.curvature.function.vectors import Values, norm
 
@@ -50,7 +51,7 @@ class Parameters:
         """What stands in for each parameter, by its identity."""
         found = {id(self.originals[name]): value for name, value in values.items()}
         for name in self.complex:
-            found[id(self.originals[name])] = torch.view_as_complex(values[name])
+            found[id(self.originals[name])] = _as_complex(values[name])
         return found
 
     @contextmanager
@@ -67,6 +68,12 @@ class Parameters:
             steps[name][rows] = 0
 
 
+def _as_complex(pairs: Tensor) -> Tensor:
+    """Pairs of real numbers as complex ones; torch.view_as_complex asks for an even place in
+    memory, of a direction as well."""
+    return torch.complex(*pairs.unbind(-1))
+
+
 def _padding_rows(module: nn.Module, originals: Mapping[str, Tensor]) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = {}
     names = {id(p): name for name, p in originals.items()}
@@ -78,32 +85,16 @@ def _padding_rows(module: nn.Module, originals: Mapping[str, Tensor]) -> dict[st
     return rows
 
 
-class Perturbed(NamedTuple):
-    """How e is added to one output: its shape there, the dimension of examples (None: e has the
-    shape of the output), and whether that holds several rows of each example."""
-
-    shape: tuple[int, ...]
-    dim: int | None
-    repeats: bool
-
-    def spread(self, e: Tensor, like: Tensor) -> Tensor:
-        """e for every example of the output `like`."""
-        if (
-            self.dim is None
-            or torch._C._functorch.is_functorch_wrapped_tensor(like)
-            or e.dim() == 0
-        ):
-            return e
-        if not self.repeats:
-            return e.unsqueeze(self.dim)
-        counts = [1] * e.dim()
-        counts[self.dim] = like.shape[self.dim] // e.shape[self.dim]
-        return e.repeat(counts)
-
-
-Record = dict[str, tuple[tuple[int, ...], torch.dtype, torch.device, bool]]
+Seen = tuple[tuple[int, ...], torch.dtype, torch.device, bool]
+Record = dict[str, Seen]
 """Shape, dtype, device of each call's output, and whether it was seen inside a torch.func
 transform."""
+T = TypeVar("T")
+
+
+def seen(output: Tensor) -> Seen:
+    inside = torch._C._functorch.is_functorch_wrapped_tensor(output)
+    return tuple(output.shape), output.dtype, output.device, inside
 
 
 class Perturbations:
@@ -122,23 +113,26 @@ class Perturbations:
         self.groups: dict[str, slice] = {}
         self.members: dict[str, tuple[str, ...]] = {}
 
-    def record(self, run: Callable[[], object]) -> Record:
-        """The outputs of the layers in one call of the network."""
-        found: Record = {}
+    def record(self, run: Callable[[], object], see: Callable[[Tensor], T]) -> dict[str, T]:
+        """What is seen of the outputs of the layers in one call of the network."""
+        found: dict[str, T] = {}
 
         def look(name: str, output: Tensor) -> None:
-            inside = torch._C._functorch.is_functorch_wrapped_tensor(output)
-            found[name] = tuple(output.shape), output.dtype, output.device, inside
+            found[name] = see(output)
 
         with self._hooked(look):
             run()
         return found
 
     def settle(
-        self, whole: Record, examples: int, fewer: Callable[[], Iterator[tuple[Record, int]]]
+        self,
+        whole: Record,
+        examples: int,
+        fewer: Callable[[], Iterator[tuple[Record, int]]],
+        outputs: Callable[[], tuple[Values, int, Values]],
     ) -> None:
         """Shapes of the perturbations, from outputs with all examples and, in turn, with fewer of
-        them."""
+        them. outputs: of some examples, how many, and of these with the last one first."""
         if not whole:
             raise MeasurementError(f"none of the layers {some(self.picks)} is called: name others")
         open_names = {name for name, (_, _, _, inside) in whole.items() if not inside}
@@ -146,7 +140,7 @@ class Perturbations:
         for record, count in fewer():
             for name in open_names - set(found):
                 place = (
-                    _place(whole[name][0], record[name][0], examples, count)
+                    placed_by(whole[name][0], record[name][0], examples, count)
                     if name in record
                     else None
                 )
@@ -154,8 +148,12 @@ class Perturbations:
                     found[name] = place
             if len(found) == len(open_names):
                 break
+        if repeated := [name for name, place in found.items() if place.outer]:
+            some_outputs, count, rolled = outputs()
+            for name in repeated:
+                found[name] = found[name].arranged(some_outputs[name], count, rolled[name])
         for name, (shape, dtype, device, _) in whole.items():
-            place = found.get(name, Perturbed(shape, None, False))
+            place = found.get(name, Perturbed(shape, None))
             self.places[name] = place
             real = (*place.shape, 2) if dtype.is_complex else place.shape
             wide = dtype.to_real() if dtype.is_complex else dtype
@@ -178,8 +176,16 @@ class Perturbations:
             if name not in values:
                 return None
             e = values[name]
-            e = torch.view_as_complex(e) if name in self.complex else e
-            return output + self.places[name].spread(e, output).to(output.dtype)
+            e = _as_complex(e) if name in self.complex else e
+            place = self.places[name]
+            spread = place.spread(e, output)
+            if spread is None:
+                raise MeasurementError(
+                    f"layer {name!r} returned {tuple(output.shape)}, and its perturbation has the "
+                    f"shape {place.shape}, from the first batch: expected batches of one shape "
+                    "except for their numbers of examples (pad them to one length)"
+                )
+            return output + spread.to(output.dtype)
 
         with self._hooked(add):
             yield
@@ -225,22 +231,3 @@ def _position(leaves: list[Any], output: Any, pick: Pick, layer: str) -> int:
     raise MeasurementError(
         f"layer {layer!r} returns no tensor of real numbers: leave it out, or pick another"
     )
-
-
-def _place(
-    shape: tuple[int, ...], fewer: tuple[int, ...], examples: int, count: int
-) -> Perturbed | None:
-    """The dimension of examples is the one that shrinks in a run with `count` examples; None where
-    none does."""
-    if len(fewer) != len(shape):
-        return None
-    shrunk = [d for d, (whole, less) in enumerate(zip(shape, fewer, strict=True)) if less != whole]
-    if len(shrunk) != 1:
-        return None
-    dim = shrunk[0]
-    rows, rest = divmod(shape[dim], examples)
-    if (
-        rest or rows == 1 or fewer[dim] != rows * count
-    ):  # also a layer that sees some rows: e is added to every one
-        return Perturbed((*shape[:dim], *shape[dim + 1 :]), dim, False)
-    return Perturbed((*shape[:dim], rows, *shape[dim + 1 :]), dim, True)

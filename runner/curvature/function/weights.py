@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +14,10 @@ from runner.curvature.function.function import Evaluated, Function, Point
 from runner.curvature.function.identities import Outcome
 from runner.curvature.function.vectors import dot
 
-Weights = Callable[..., float] | Sequence[float] | None
+Weights = Callable[..., float] | Iterable[float] | None
 Rule = Callable[[Batch], float]
+GIVEN = "weights="
+"""The name of a rule of the user's own."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,17 @@ def rules(batch_dim: int, weights: Weights) -> list[Weighing]:
     """The rules to try, in their order."""
     if callable(weights):
         given = weights
-        return [Weighing(lambda b: float(given(b.input, b.target)), "weights=")]
+
+        def own(batch: Batch) -> float:
+            try:
+                return float(given(batch.input, batch.target))
+            except Exception as error:
+                raise MeasurementError(
+                    "expected weights(input, target) as a number, of parts of a batch as well, and "
+                    f"it failed: {type(error).__name__}: {first_line(error)}"
+                ) from error
+
+        return [Weighing(own, GIVEN)]
     examples = Weighing(lambda b: float(count_examples(b, batch_dim)), "examples")
     labels = Weighing(lambda b: float(count_labels(b) or 0), "labels that are not ignored")
     return [examples, labels]

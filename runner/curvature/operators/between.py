@@ -26,6 +26,7 @@ from runner.curvature.estimators.ratios import (
     Asked,
     InterLayerMetrics,
     Pair,
+    stopped,
 )
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.graphs.dag import Dag
@@ -78,6 +79,8 @@ def inter_layer_metrics(
     ------
     ValueError
         For an operator of another part, unknown pairs, and a network that has changed since.
+    KeyboardInterrupt
+        At Ctrl-C, with the metrics so far as `.partial`, NaN where there are none.
 
     Examples
     --------
@@ -125,7 +128,11 @@ def operator_metrics(
     together = 0 if ranks else max(1, int(room / VECTORS))
     request = Asked(asked, error, own_generator(generator), ranks, together)
     if 6 * columns <= room and columns <= max(by_probes, FEW_COLUMNS):
-        found = _exact(operator, smooth, used, request)
+        try:
+            found = _exact(operator, smooth, used, request)
+        except KeyboardInterrupt as stop:
+            stop.partial = stopped(asked)  # type: ignore[attr-defined]
+            raise
     else:
         whole = _Whole(operator)
         tensor = _Tensor(whole, smooth)

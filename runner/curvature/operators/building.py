@@ -3,23 +3,29 @@ the weights."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from runner.curvature.function.data import Batch, Layout
-from runner.curvature.function.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.function.function import Function, NotScalar, Point
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
-from runner.curvature.function.variables import Perturbations, Record
-from runner.curvature.operators.data import CHECKED, Data
+from runner.curvature.function.variables import Perturbations, Record, seen
+from runner.curvature.function.vectors import Values
+from runner.curvature.operators.data import CHECKED, Data, Settings
+from runner.curvature.operators.products import PARTS
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
     "mse": nn.functional.mse_loss,
 }
+
+
+T = TypeVar("T")
 
 
 def loss_of(given: Any) -> Any:
@@ -30,6 +36,21 @@ def loss_of(given: Any) -> Any:
             f"expected a loss(output, target) or one of {list(LOSSES)}, found {loss!r}"
         )
     return loss
+
+
+def require_options(module: object, part: object, settings: Settings) -> None:
+    """Raises ValueError for what is none."""
+    if part not in PARTS:
+        raise MeasurementError(f"expected part as one of {list(PARTS)}, found {part!r}")
+    check = settings.check
+    if check not in (True, False, "report"):
+        raise MeasurementError(f"expected check as True, 'report' or False, found {check!r}")
+    require_counts(0, batch_dim=settings.batch_dim)
+    budget = settings.memory_budget
+    if not isinstance(budget, int | float) or not budget > 0:
+        raise MeasurementError(f"expected memory_budget in bytes, above 0, found {budget!r}")
+    if not isinstance(module, nn.Module):
+        raise MeasurementError(f"expected an nn.Module, found {type(module).__name__}")
 
 
 def require_weights(module: nn.Module) -> None:
@@ -75,9 +96,17 @@ def record_layers(function: Function, data: Data) -> None:
             return
         n = layout.examples
         for start, stop in ((0, n - 1), (0, 1), (n - 1, n), (0, (n + 1) // 2)):
-            yield _recorded(function, layout.cut(batch, start, stop)), stop - start
+            yield _recorded(function, layout.cut(batch, start, stop), seen), stop - start
 
-    variables.settle(_recorded(function, batch), 1 if layout is None else layout.examples, fewer)
+    def outputs() -> tuple[Values, int, Values]:
+        assert layout is not None
+        count = min(CHECKED, layout.examples)
+        few = layout.cut(batch, 0, count)
+        first = _recorded(function, few, copied)
+        return first, count, _recorded(function, layout.rolled(few), copied)
+
+    examples = 1 if layout is None else layout.examples
+    variables.settle(_recorded(function, batch, seen), examples, fewer, outputs)
     for name in variables.uncalled:
         if name in variables.asked:
             raise MeasurementError(
@@ -85,8 +114,12 @@ def record_layers(function: Function, data: Data) -> None:
             )
 
 
-def _recorded(function: Function, piece: Batch) -> Record:
-    """The outputs of the layers on some examples."""
+def copied(output: Tensor) -> Tensor:
+    return output.detach().clone()
+
+
+def _recorded(function: Function, piece: Batch, see: Callable[[Tensor], T]) -> dict[str, T]:
+    """What is seen of the outputs of the layers on some examples."""
     variables = function.variables
     assert isinstance(variables, Perturbations)
 
@@ -99,9 +132,9 @@ def _recorded(function: Function, piece: Batch) -> Record:
             function.output(piece.input)
 
     try:
-        return variables.record(run)
+        return variables.record(run, see)
     except NotScalar:
-        return variables.record(forward)
+        return variables.record(forward, see)
 
 
 def _doubled(batch: Batch, layout: Layout) -> tuple[Batch, Layout]:
@@ -119,15 +152,15 @@ def find_sample(function: Function, data: Data, few: int, required: bool) -> Non
     try:
         data.find_sample(few, required)
     except NotScalar:
-        _accept_rows(function, data)
+        accept_rows(function, data, data.few(CHECKED))
         data.find_sample(few, required)
 
 
-def _accept_rows(function: Function, data: Data) -> None:
-    """A loss of several values: they must be one, or a few, for each example. Raises ValueError."""
-    layout = data.layout
+def accept_rows(function: Function, data: Data, batch: Batch) -> None:
+    """A loss of several values: they must be one, or a few, for each example of a batch. Raises
+    ValueError."""
+    layout = data.layout_of(batch)
     point = Point(function.variables.values)
-    batch = data.few(CHECKED)
     shape = _shape_of_loss(function, point, batch)
     if shape is None:
         return
@@ -138,15 +171,16 @@ def _accept_rows(function: Function, data: Data) -> None:
     examples = data.count(batch)
     if layout is None or examples < 2:
         raise refused
-    fewer = _shape_of_loss(function, point, layout.cut(batch, 0, examples - 1))
     rows, rest = divmod(shape[0], examples)
-    if rest or fewer != (rows * (examples - 1), *shape[1:]):
+    expected = (rows * (examples - 1), *shape[1:])
+    fewer = _shape_of_loss(function, point, layout.cut(batch, 0, examples - 1))
+    if rest or fewer != (None if math.prod(expected) == 1 else expected):
         raise refused
     function.rows_checked.add(shape[1:])
 
 
 def _shape_of_loss(function: Function, point: Point, batch: Batch) -> tuple[int, ...] | None:
-    """None for a scalar."""
+    """None for a single value."""
     try:
         function.value(point, batch)
     except NotScalar as error:

@@ -18,11 +18,13 @@ from runner.curvature.function.function import (
     Evaluated,
     Function,
     Point,
+    leaves_of,
 )
 from runner.curvature.function.identities import Outcome, Pieces, SecondOrder, displaced
-from runner.curvature.function.likelihood import Likelihood, likelihood
+from runner.curvature.function.likelihood import likelihood
 from runner.curvature.function.vectors import Flat, dot, joined, norm
-from runner.curvature.operators.products import FactoredGraph, Part, outputs_at
+from runner.curvature.operators.data import Data
+from runner.curvature.operators.products import FactoredGraph, Part, outputs_at, slopes_at
 
 
 class Verdicts:
@@ -53,16 +55,25 @@ class Verdicts:
         warnings.warn(text, RuntimeWarning, stacklevel=7)
 
 
-def require_likelihood(
-    verdicts: Verdicts, values: dict, batch: Batch, wanted: Likelihood | None
-) -> str:
-    """Identity 5, and the distribution: without it a Fisher matrix is not defined, whatever is
-    checked."""
+def require_likelihood(verdicts: Verdicts, data: Data, chunk: int | None, few: int) -> str:
+    """Identity 5 on a few examples and on every batch, and the distribution: without it a Fisher
+    matrix is not defined, whatever is checked."""
     function = verdicts.function
-    leaves = {k: t.detach().requires_grad_() for k, t in displaced(function, values).items()}
+    batch = data.sample(few)[0]
+    point = Point(displaced(function, function.variables.values))
+    leaves = leaves_of(point.values)
     with function.at(Point(leaves)):
         graph = FactoredGraph(function, leaves, batch, 1.0)
+    wanted = data.settings.likelihood
     outcome = likelihood(graph.outputs, graph.slopes, batch.target, wanted)
+    for part in data.parts(chunk):
+        if outcome.status == "wrong":
+            break
+        outputs, slopes = slopes_at(function, point, part, graph.places)
+        if any(bool(s.any()) and bool(s.isfinite().all()) for s in slopes):
+            (name,) = outcome.what
+            here = likelihood(outputs, slopes, part.target, name)  # type: ignore[arg-type]
+            outcome = max(outcome, here, key=lambda one: one.error)
     verdicts.outcomes.append(outcome)
     if outcome.status == "wrong":
         raise WrongFunction(message(function, outcome))

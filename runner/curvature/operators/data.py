@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
+from runner.curvature.function.context import random_states
 from runner.curvature.function.data import (
     Batch,
     Layout,
@@ -59,6 +60,7 @@ class Data:
         self.function = function
         self.settings = settings
         self.alone = function.loss is None
+        self.stream: Callable[[], None] = lambda: None
         self.given, self.first = self._read(given)
         self.listed = isinstance(self.given, list)
         self.counts: list[int] = []
@@ -80,8 +82,8 @@ class Data:
         found = as_batches(data, self.alone)
         used = 0
         batches = []
-        for given in found:
-            batches.append(as_batch(given, self.alone))
+        for given in self._batches(found):
+            batches.append(given)
             used += size_in_bytes(given)
             if used > self.settings.memory_budget // 4 and not isinstance(found, list):
                 break
@@ -96,8 +98,24 @@ class Data:
         return found, batches[0]
 
     def __iter__(self) -> Iterator[Batch]:
-        for given in self.given:
-            yield as_batch(given, self.alone)
+        return iter(self.given) if self.listed else self._batches(self.given)
+
+    def _batches(self, given: Iterable[Any]) -> Iterator[Batch]:
+        """What is given, one after the other. A loader draws from a stream of its own, which begins
+        as the program's and goes on from one reading to the next: that of the program stays."""
+        batches = None
+        while True:
+            outside = random_states()
+            self.stream()
+            try:
+                batches = iter(given) if batches is None else batches
+                one = next(batches)
+            except StopIteration:
+                return
+            finally:
+                self.stream = random_states()
+                outside()
+            yield as_batch(one, self.alone)
 
     # ------------------------------------------------------------------ cut along the examples
 
@@ -201,6 +219,14 @@ class Data:
         return math.fsum(
             piece.weight * float(self.function.value(point, piece.batch)) for piece in pieces
         )
+
+    def parts(self, chunk: int | None) -> Iterator[Batch]:
+        """All batches, in parts of at most `chunk` examples, whatever they weigh."""
+        for batch in self:
+            if chunk is None or chunk >= self.count(batch):
+                yield batch
+            else:
+                yield from self.require_layout(batch).pieces(batch, chunk)
 
     def pieces(self, chunk: int | None) -> Iterator[Piece]:
         """All batches, in pieces of at most `chunk` examples, with their weights."""

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.function.changes import Changes
-from runner.curvature.function.context import ONE_AT_A_TIME
+from runner.curvature.function.context import ONE_AT_A_TIME, unwritten
 from runner.curvature.function.data import Batch
-from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Function, Point
 from runner.curvature.function.identities import (
     Outcome,
@@ -32,6 +31,7 @@ from runner.curvature.operators.building import (
     find_sample,
     loss_of,
     record_layers,
+    require_options,
     require_weights,
 )
 from runner.curvature.operators.checked import Verdicts, require_likelihood, second_order
@@ -40,7 +40,7 @@ from runner.curvature.operators.graphs import Graphs
 from runner.curvature.operators.multiply import Multiplication
 from runner.curvature.operators.planning import Plan
 from runner.curvature.operators.processes import Processes, gathered, sums_of
-from runner.curvature.operators.products import PARTS, Part
+from runner.curvature.operators.products import Part
 from runner.curvature.operators.symmetric import SymmetricOperator, columns_of
 from runner.curvature.operators.weighing import Weigher
 
@@ -67,14 +67,7 @@ class FunctionOperator(SymmetricOperator):
         settings: Settings,
         seed: int | None,
     ) -> None:
-        if part not in PARTS:
-            raise MeasurementError(f"expected part as one of {list(PARTS)}, found {part!r}")
-        if settings.check not in (True, False, "report"):
-            raise MeasurementError(
-                f"expected check as True, 'report' or False, found {settings.check!r}"
-            )
-        if not isinstance(module, nn.Module):
-            raise MeasurementError(f"expected an nn.Module, found {type(module).__name__}")
+        require_options(module, part, settings)
         self.module, shares = gathered(unwrapped(module))
         require_weights(self.module)
         self.loss = loss_of(loss)
@@ -87,8 +80,9 @@ class FunctionOperator(SymmetricOperator):
             own = self._plain_call()
             if isinstance(self.function.variables, Perturbations):
                 record_layers(self.function, self.data)
-            if own is None or not bool(own[1][0].isfinite()):
+            if own is not None and not bool(own[1][0].isfinite()):
                 own = None
+            if own is None or self.data.tried == 1:  # one value may be a scalar or one for each
                 self._find_sample()
             if settings.check and self.data.sampled is not None:
                 self._check_first_batch(own)
@@ -127,9 +121,12 @@ class FunctionOperator(SymmetricOperator):
         self.flat = Flat(self.values)
         self.dtype, self.device = self.flat.dtype, self.flat.device
         self.vector_shape = torch.Size([self.flat.size])
-        if self.data.sampled is not None:
-            self._check()
+        if self.data.sampled is not None and self.settings.check:
+            self._check_second_order()
         self.multiplication = Multiplication(Graphs(self.function, self.data, self.part, self.flat))
+        if self.data.sampled is not None and self.part == "fisher":
+            chunk = self.planned.chunk
+            self.likelihood = require_likelihood(self.verdicts, self.data, chunk, TWINS)
 
     @property
     def values(self) -> Values:
@@ -170,23 +167,15 @@ class FunctionOperator(SymmetricOperator):
     def _plain_call(self) -> tuple[Batch, Own] | None:
         """The module as it is, before anything of it is replaced: what it keeps of its first call
         belongs to its own parameters. None where the loss is no scalar, or nothing is checked."""
-        if self.settings.check:
-            return self.data.settle(lambda batch: own_parameters(self.function, batch))
-        self.data.settle(lambda batch: self.function.value(Point({}, own=True), batch))
-        return None
+        with unwritten(self.module):
+            if self.settings.check:
+                return self.data.settle(lambda batch: own_parameters(self.function, batch))
+            self.data.settle(lambda batch: self.function.value(Point({}, own=True), batch))
+            return None
 
     def _find_sample(self) -> None:
         required = (self.settings.check or self.part == "fisher") and self.processes.size == 1
         find_sample(self.function, self.data, TWINS, bool(required))
-
-    def _check(self) -> None:
-        """Identities 2 and 3, and for a Fisher matrix 5, whatever else is checked."""
-        if self.settings.check:
-            self._check_second_order()
-        if self.part == "fisher":
-            batch = self.data.sample(TWINS)[0]
-            wanted = self.settings.likelihood
-            self.likelihood = require_likelihood(self.verdicts, self.values, batch, wanted)
 
     def _check_second_order(self) -> None:
         outcomes = self._second_order()
@@ -253,7 +242,7 @@ class FunctionOperator(SymmetricOperator):
 
     def matvec(self, z: Tensor) -> Tensor:
         """H z of z (n,) or k columns (n, k). Raises ValueError for another shape."""
-        if not isinstance(z, Tensor) or z.shape != self.vector_shape:
+        if not isinstance(z, Tensor) or z.shape != self.vector_shape or z.is_complex():
             columns = columns_of(z, self.flat.size).to(self.device, self.dtype)
             return self._products(columns.mT.contiguous()).mT
         same = z.dtype is self.dtype and z.device == self.device
@@ -350,6 +339,8 @@ class FunctionOperator(SymmetricOperator):
             for o in open_ones
             if o.identity != "reached"
         ]
-        words += [f"not reached: {', '.join(o.what)}" for o in open_ones if o.identity == "reached"]
+        for outcome in open_ones:
+            if outcome.identity == "reached":
+                words.append(f"not reached by the examples compared: {', '.join(outcome.what)}")
         words += [f"FAILED: {text}" for text in self.failures]
         return f"{type(self).__name__}({'; '.join(words)})"

@@ -208,6 +208,19 @@ def outputs_at(function: Function, point: Point, batch: Batch, places: Sequence[
     return [found[i] for i in places]
 
 
+def slopes_at(
+    function: Function, point: Point, batch: Batch, places: Sequence[int]
+) -> tuple[Tensors, Tensors]:
+    """The outputs that the loss reads, of a graph's `places`, and its slope there; without a graph
+    of the network."""
+    with function.at(point):
+        found, spec = tree_flatten(function.output(batch.input))
+        copies = {id(found[i]): found[i].detach().requires_grad_() for i in places}
+        given = [copies[id(t)].clone() if id(t) in copies else t for t in found]
+        loss = function.loss_of(tree_unflatten(given, spec), batch.target)
+        return [found[i] for i in places], gradients(loss, [*copies.values()])
+
+
 def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: Batch) -> Callable:
     """J v by torch.func.linearize, for `graph.push`: cheaper than two backward passes where torch
     supports the network, and slow to make."""

@@ -119,9 +119,10 @@ class SymmetricOperator(ABC):
 def columns_of(z: Tensor, size: int) -> Tensor:
     """z (n,) or (n, k) as columns. Raises MeasurementError for another shape and for what is no
     tensor."""
-    if not isinstance(z, Tensor) or z.dim() not in (1, 2) or len(z) != size or not z.numel():
+    shaped = isinstance(z, Tensor) and z.dim() in (1, 2) and len(z) == size and z.numel() > 0
+    if not shaped or z.is_complex():
         raise MeasurementError(
-            f"expected a tensor ({size},) or ({size}, k) with k columns, at least one, found "
+            f"expected a real tensor ({size},) or ({size}, k) with k columns, at least one, found "
             f"{describe(z)}"
         )
     return z if z.dim() == 2 else z.unsqueeze(1)

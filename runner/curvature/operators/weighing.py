@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
 from runner.curvature.function.data import Batch, Layout
 from runner.curvature.function.errors import MeasurementError, first_line
-from runner.curvature.function.function import Function, Point
+from runner.curvature.function.function import Function, NotScalar, Point
 from runner.curvature.function.identities import displaced
 from runner.curvature.function.weights import (
+    GIVEN,
     Additivity,
     Weighing,
     explain,
     rules as rules_of,
     verdict,
 )
+from runner.curvature.operators.building import accept_rows
 from runner.curvature.operators.checked import Verdicts
 from runner.curvature.operators.data import Data
 from runner.curvature.operators.multiply import clock
@@ -83,16 +86,22 @@ class Weigher:
         data.examples = sum(count for _, _, count in told)
         data.total = math.fsum(numbers[chosen.name])
         data.rule = chosen.rule
-        positional = isinstance(data.settings.weights, Sequence)
+        positional = own is not self.numbers
         data.numbers = own[chosen.name] if positional or data.listed else []
-        return chosen
+        return replace(chosen, name=GIVEN) if positional else chosen
 
     def _given_numbers(self) -> dict[str, list[float]]:
         """The weights of the batches of this process, by rule."""
         weights = self.data.settings.weights
         if weights is None or callable(weights):
             return self.numbers
-        own = [float(w) for w in weights]
+        try:
+            own = [float(w) for w in weights]
+        except (TypeError, ValueError) as error:
+            raise MeasurementError(
+                "expected weights as a function (input, target) -> number, or one number a batch, "
+                f"found {weights!r}"
+            ) from error
         if len(own) != len(self.data.counts):
             raise MeasurementError(
                 f"expected one weight a batch, {len(self.data.counts)}, found {len(own)}"
@@ -113,13 +122,20 @@ class Weigher:
                 point = Point(displaced(self.function, self.function.variables.values))
             for piece, layout in self._evaluated(batch):
                 start = clock(device)
-                self.losses.append(float(self.function.value(point, piece)))
+                self.losses.append(self._value(point, piece))
                 self.seconds += clock(device) - start
                 waiting.append((piece, layout, self.losses[-1]))
                 if several or len(self.losses) > 1:
                     for one, cut, loss in waiting:
                         self._compare(one, cut, point, loss)
                     waiting.clear()
+
+    def _value(self, point: Point, piece: Batch) -> float:
+        try:
+            return float(self.function.value(point, piece))
+        except NotScalar:  # the first batch had one example
+            accept_rows(self.function, self.data, piece)
+            return float(self.function.value(point, piece))
 
     def _evaluated(self, batch: Batch) -> Iterable[tuple[Batch, Layout | None]]:
         """A batch, or pieces of it that fit the memory."""

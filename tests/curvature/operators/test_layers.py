@@ -474,7 +474,7 @@ def test_mistakes_are_told_in_a_line(name):
 def test_layers_that_do_not_move_the_loss_are_named():
     dead = calls(lambda m, t: (m.unused(t), m.head(m.layer(t)))[1])()
     operator = LayerOperator(dead, "cross_entropy", (X, Y), ["layer", "unused"])
-    assert "not reached: unused" in repr(operator)
+    assert "not reached by the examples compared: unused" in repr(operator)
 
 
 def test_autocast_is_refused():

@@ -84,7 +84,7 @@ def test_several_vectors_at_once_one_after_the_other_and_unused_variables():
     assert relative(operator @ v, alone) < 1e-13
     assert relative(operator @ v, alone) < 1e-13
     assert not (operator @ v)[operator.groups["unused"]].any()
-    assert "not reached: unused" in repr(operator)
+    assert "not reached by the examples compared: unused" in repr(operator)
 
 
 def test_linearize_gives_the_products_of_two_backward_passes(monkeypatch):

@@ -1,0 +1,72 @@
+"""How a perturbation that all examples share is added to the output of a layer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Perturbed(NamedTuple):
+    """How e is added to one output: its shape there, the dimension of examples (None: e has the
+    shape of the output), and where that holds several rows of each example, how many of its axes'
+    steps lie outside of the examples: 1 of (examples, tokens), the tokens of (tokens, examples).
+    0: one row of each."""
+
+    shape: tuple[int, ...]
+    dim: int | None
+    outer: int = 0
+
+    def spread(self, e: Tensor, like: Tensor) -> Tensor | None:
+        """e for every example of the output `like`; None where it does not fit."""
+        if torch._C._functorch.is_functorch_wrapped_tensor(like) or like.shape == self.shape:
+            return e
+        if self.dim is None or like.dim() <= self.dim:
+            return None
+        dim = self.dim
+        rows = like.shape[dim]
+        if not self.outer:
+            fits = self.shape == (*like.shape[:dim], *like.shape[dim + 1 :])
+            return e.unsqueeze(dim) if fits else None
+        of_one = self.shape[dim]
+        if rows % of_one or like.shape != (*self.shape[:dim], rows, *self.shape[dim + 1 :]):
+            return None
+        apart = e.unflatten(dim, (self.outer, 1, of_one // self.outer))
+        sizes = [-1] * apart.dim()
+        sizes[dim + 1] = rows // of_one
+        return apart.expand(sizes).flatten(dim, dim + 2)
+
+    def arranged(self, output: Tensor, examples: int, rolled: Tensor) -> Perturbed:
+        """With the place of the rows of an example, from an output and that of the examples in
+        another order, the last one first; where no place fits, e is added to every row."""
+        dim = self.dim
+        assert dim is not None
+        of_one = self.shape[dim]
+        fits = output.shape[dim] == of_one * examples and output.shape == rolled.shape
+        allowed = 1e-3 * float(output.abs().nan_to_num().max())
+        for outer in (k for k in range(1, of_one + 1) if fits and of_one % k == 0):
+            apart = output.unflatten(dim, (outer, examples, of_one // outer))
+            expected = apart.roll(1, dim + 1).flatten(dim, dim + 2)
+            if torch.allclose(expected, rolled, 0.0, allowed, equal_nan=True):
+                return self._replace(outer=outer)
+        return Perturbed((*self.shape[:dim], *self.shape[dim + 1 :]), dim)
+
+
+def placed_by(
+    shape: tuple[int, ...], fewer: tuple[int, ...], examples: int, count: int
+) -> Perturbed | None:
+    """The dimension of examples is the one that shrinks in a run with `count` examples; None where
+    none does."""
+    if len(fewer) != len(shape):
+        return None
+    shrunk = [d for d, (whole, less) in enumerate(zip(shape, fewer, strict=True)) if less != whole]
+    if len(shrunk) != 1:
+        return None
+    dim = shrunk[0]
+    rows, rest = divmod(shape[dim], examples)
+    if (
+        rest or rows == 1 or fewer[dim] != rows * count
+    ):  # also a layer that sees some rows: e is added to every one
+        return Perturbed((*shape[:dim], *shape[dim + 1 :]), dim)
+    return Perturbed((*shape[:dim], rows, *shape[dim + 1 :]), dim, 1)
