@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.estimate import rademacher
+from runner.curvature.estimators.estimate import on_sphere
 from runner.curvature.estimators.factors import TensorPart
 from runner.curvature.estimators.probes import MAX_STEPS, Probes
 from runner.curvature.estimators.ratios import (
@@ -73,7 +73,7 @@ class ProductMetrics(Probes):
         if exact:
             pieces: Sequence[Tensor] = [torch.eye(size, dtype=dtype, device=device)]
         else:
-            drawn = rademacher((count, size), dtype, self.asked.generator).to(device)
+            drawn = on_sphere((count, size), dtype, self.asked.generator).to(device)
             pieces = drawn.split(self.asked.together or count)
         for probes in pieces:
             total = self.times(w, probes)

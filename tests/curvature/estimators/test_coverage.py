@@ -1,5 +1,5 @@
-"""Intervals value ± 1.96 error of the metrics between layers cover the exact values in 90 to 99 %
-of the seeds.
+"""Intervals value ± 1.96 error of the metrics between layers cover the exact values in 93 to 98 %
+of the seeds (by factors 90 to 99 %).
 
 The blocks of five networks are exact, and the estimators multiply with them instead of with the
 network. 60 seeds every day, 200 in the slow run."""
@@ -112,8 +112,10 @@ class Exact:
         self,
         estimates,
         seeds,
+        least,
+        most,
     ):
-        """Each quantity is within its interval in 90 to 99 % of all pairs and seeds."""
+        """Each quantity is within its interval in that share of all pairs and seeds."""
         hits = {name: [] for name in self.values}
         for seed in range(seeds):
             for name, found in estimates(seeded(seed)).items():
@@ -122,7 +124,7 @@ class Exact:
                         hits[name].append(e.low <= self.values[name][pair] <= e.high)
         for name, inside in hits.items():
             assert len(inside) >= seeds, name
-            assert 0.90 <= sum(inside) / len(inside) <= 0.99, (name, sum(inside) / len(inside))
+            assert least <= sum(inside) / len(inside) <= most, (name, sum(inside) / len(inside))
 
 
 DAILY = [("gelu", "factors", 60), ("tanh", "products", 60)]
@@ -151,4 +153,5 @@ def test_intervals_of_inter_layer_metrics_cover(name, method, seeds):
             of_metric[name] = {pair: getattr(row, name) for pair, row in found.items()}
         return of_metric
 
-    exact.require(estimates, seeds)
+    # eight probes on a node: the variance of so few skewed squares is small where their mean is
+    exact.require(estimates, seeds, *((0.93, 0.98) if method == "products" else (0.90, 0.99)))

@@ -155,10 +155,10 @@ def test_probes_are_added_until_the_error_is_as_asked(no_exact_blocks, monkeypat
     expected = truth(dag, x, y, ("0",))["0", "0"]
     few, more = (
         inter_layer_metrics(dag, x, y, ["0"], relative_error=error, generator=seeded(0))["0", "0"]
-        for error in (None, 0.08)
+        for error in (None, 0.05)
     )
-    assert few.R.error > 0.08 * few.R.value
-    assert 0 < more.R.error <= 0.08 * more.R.value
+    assert few.R.error > 0.05 * few.R.value
+    assert 0 < more.R.error <= 0.05 * more.R.value
     assert more.R.products > few.R.products
     for name in ("R", "gap"):
         for found in (getattr(few, name), getattr(more, name)):

@@ -194,7 +194,10 @@ MISTAKES = {
         "not finite",
     ),
     "vector": (lambda m, x, y: built()(m, x, y) @ torch.zeros(3), "expected a real tensor"),
-    "array": (lambda m, x, y: built()(m, x, y) @ np.zeros(53), "expected a real tensor.*found ndarray"),
+    "array": (
+        lambda m, x, y: built()(m, x, y) @ np.zeros(53),
+        "expected a real tensor.*found ndarray",
+    ),
     "no column": (lambda m, x, y: built()(m, x, y) @ torch.zeros(53, 0), "at least one"),
     "None": (lambda m, x, y: ParameterOperator(m, CROSS, None), "found NoneType"),
     "empty": (lambda m, x, y: built()(NOTHING, x, y), "empty"),
