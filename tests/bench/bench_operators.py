@@ -54,6 +54,59 @@ def recurrent(kind: type[nn.RNNBase], width: int = 32, classes: int = 30) -> Net
     return Tokens(kind, width, classes), token_loss, x, x.roll(-1, 1)
 
 
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)); attention written out, since the fused one has
+    no second derivative."""
+
+    def __init__(self, width: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        split = self.qkv(self.norms[0](x)).unflatten(2, (3, self.heads, -1))
+        q, k, v = split.permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if self.causal:
+            later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        x = x + self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norms[1](x))
+
+
+class Transformer(nn.Module):
+    """Blocks on embedded tokens (B, T), with an output for each, or on patches of images
+    (B, 3, 32, 32), with one for all."""
+
+    def __init__(self, embed: nn.Module, length: int, classes: int, causal: bool) -> None:
+        super().__init__()
+        width = 192
+        self.embed, self.places = embed, nn.Parameter(0.02 * torch.randn(length, width))
+        self.blocks = nn.Sequential(*[Block(width, 6, causal) for _ in range(3)])
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
+
+    def forward(self, t: Tensor) -> Tensor:
+        x = self.embed(t)
+        tokens = x.flatten(2).mT if x.dim() == 4 else x
+        x = self.blocks(tokens + self.places)
+        return self.head(x.mean(1) if t.dim() == 4 else x)
+
+
+def gpt(length: int = 32, classes: int = 64) -> Network:
+    x = torch.randint(0, classes, (16, length))
+    module = Transformer(nn.Embedding(classes, 192), length, classes, True)
+    return module, token_loss, x, x.roll(-1, 1)
+
+
+def vit() -> Network:
+    module = Transformer(nn.Conv2d(3, 192, 4, 4), 64, 10, False)
+    return module, CROSS, torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
+
+
 def resnet(batch: int) -> Network:
     x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
     return resnet18(generator=seeded()).eval(), CROSS, x, y
@@ -63,6 +116,8 @@ NETWORKS: dict[str, Callable[[], Network]] = {
     "MLP, n = 754": lambda: mlp(10, 24, 10, 10, 10),
     "MLP, n = 670k": lambda: mlp(784, 512, 512, 10),
     "LSTM": lambda: recurrent(nn.LSTM),
+    "GPT, width 192": gpt,
+    "ViT, width 192": vit,
     "ResNet-18, B = 16": lambda: resnet(16),
 }
 
@@ -168,7 +223,11 @@ def tokens_between_layers(repeats: int) -> Iterator[Row]:
 def rows(quick: bool, word: str = "") -> Iterator[Row]:
     repeats = 3 if quick else 5
     for name in NETWORKS:
-        yield from hessian_products(name, repeats)
-    yield from gauss_newton(repeats)
-    yield from empirical_fisher(repeats)
-    yield from tokens_between_layers(repeats)
+        if word in name:
+            yield from hessian_products(name, repeats)
+    if word in "ResNet":
+        yield from gauss_newton(repeats)
+    if word in "MLP":
+        yield from empirical_fisher(repeats)
+    if word in "GRU":
+        yield from tokens_between_layers(repeats)
