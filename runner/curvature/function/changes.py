@@ -40,6 +40,7 @@ class Changes:
         """Keeps what tells cheaply that tensors may have changed: which they are, and how often
         each was written to."""
         self.held = [*self.tensors()]
+        self.places = [*map(id, self.held)]
         self.marked = [t for t in self.held if t is not None and not t.is_inference()]
         self.written = self._written()
 
@@ -47,9 +48,7 @@ class Changes:
         return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.marked)]
 
     def _untouched(self) -> bool:
-        now = [*self.tensors()]
-        same = len(now) == len(self.held) and all(map(operator.is_, now, self.held))
-        return same and self._written() == self.written
+        return [*map(id, self.tensors())] == self.places and self._written() == self.written
 
     def refuse(self, always: bool = True) -> None:
         """Raises ValueError where the loss is another one. always=False: only where a tensor was

@@ -32,7 +32,7 @@ from runner.curvature.function.errors import (
     some,
 )
 from runner.curvature.function.layers import Pick, picked
-from runner.curvature.function.repairs import measurable
+from runner.curvature.function.repairs import fused_cells, measurable
 from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
 from runner.curvature.function.variables import Parameters, Perturbations
 from runner.curvature.function.vectors import Images, Values, divided, joined
@@ -78,6 +78,9 @@ class Function:
         """Whether tensors of another precision meet those of a float64 copy, as from closures."""
         self.saved = math.nan
         """Bytes that the graph of identity 0's gradient keeps, NaN where they were not counted."""
+        self.near: Values | None = None
+        """The values displaced, while several points are prepared."""
+        self._fuses = False
         self._modules: list[nn.Module] = []
         self._constants: dict[bool, dict[int, Tensor]] = {}
 
@@ -90,20 +93,25 @@ class Function:
                 yield
                 return
             self._modules = modules_of((self.module, self.loss))
+            cells = any(isinstance(m, nn.RNNBase) for m in self._modules)
+            # a fixed draw is that of products
+            fixed = self.seed is not None
+            self._fuses = cells and not fixed and bool(torch.backends.mkldnn.enabled)
             try:
                 with torch.inference_mode(False), random_state(), measurable(self.module):
                     yield
             finally:
                 self._modules = []
                 self._constants.clear()
+                self.near = None
 
     @contextmanager
-    def at(self, point: Point, graph: bool = True) -> Iterator[None]:
+    def at(self, point: Point, derivatives: int = 2) -> Iterator[None]:
         """Inside, the module and the loss have the variables of `point`: run, differentiate and
-        multiply there."""
+        multiply there. derivatives: how many are taken."""
         seed = point.seed if self.seed is None else self.seed
         wide = double_precision(self.mixes) if point.wide else nullcontext()
-        with self.prepared(), torch.set_grad_enabled(graph), wide:
+        with self.prepared(), torch.set_grad_enabled(derivatives > 0), wide:
             modules = self._modules
             tensors = _buffers(modules, point.wide)
             if not point.own:
@@ -111,7 +119,8 @@ class Function:
                 tensors |= self.variables.replaced(point.values)
             if seed is not None:
                 reseed(seed)
-            with placed(modules, tensors), self.variables.attached(point.values):
+            cells = fused_cells() if self._fuses and derivatives < 2 else nullcontext()
+            with cells, placed(modules, tensors), self.variables.attached(point.values):
                 yield
 
     def _fixed(self, wide: bool) -> dict[int, Tensor]:
@@ -180,7 +189,7 @@ class Function:
     def value(self, point: Point, batch: Batch) -> Tensor:
         """L of one batch, without a graph."""
         try:
-            with self.at(point, graph=False):
+            with self.at(point, 0):
                 return self.evaluate(batch, point.wide)[1].detach()
         except MeasurementError as error:
             if "does not require grad" not in str(error):
@@ -191,7 +200,8 @@ class Function:
     def gradient(self, point: Point, batch: Batch, directions: Sequence[Tensor] = ()) -> Evaluated:
         """L, its gradient and products of its Hessian with directions, for one batch."""
         leaves = leaves_of(point.values)
-        with self.at(point._replace(values=leaves)), second_derivatives(NETWORK):
+        derivatives = 2 if directions else 1
+        with self.at(point._replace(values=leaves), derivatives), second_derivatives(NETWORK):
             loss = self.evaluate(batch, point.wide)[1]
             wrt = list(leaves.values())
             slopes = gradients(loss, wrt, graph=bool(directions))
@@ -276,7 +286,9 @@ def _of_gradient(error: RuntimeError) -> Exception:
 
 def moved(values: Values, step: Tensor, size: float = 1.0) -> Values:
     """values + size * step, in the dtype of the values."""
-    return divided(joined([*values.values()]).add_(step, alpha=size), values)
+    steps = divided(step, values)
+    found = torch._foreach_add([*values.values()], [*steps.values()], alpha=size)
+    return dict(zip(values, found, strict=True))
 
 
 def _buffers(modules: Iterable[nn.Module], wide: bool) -> dict[int, Tensor]:

@@ -28,7 +28,7 @@ from torch import Tensor
 from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
 from runner.curvature.function.function import Evaluated, Function, Point, gradients, moved
-from runner.curvature.function.vectors import Flat, Values, divided, dot, joined, norm
+from runner.curvature.function.vectors import Flat, Values, divided, dot, norm
 
 DISPLACED = 1e-3
 """Distance of u' from u, in root mean squares of each variable."""
@@ -67,8 +67,12 @@ def _drawn(seed: int, count: int) -> Tensor:
 
 
 def displaced(function: Function, values: Values) -> Values:
-    """u': near u, and at no special place of the function."""
-    return moved(values, noise(function, values, 1), DISPLACED)
+    """u': near u, and at no special place of the function. values: of the function's variables at
+    u, which stay as they are while it is prepared."""
+    with function.prepared():
+        if function.near is None:
+            function.near = moved(values, noise(function, values, 1), DISPLACED)
+        return function.near
 
 
 def in_double(values: Values) -> Values:
@@ -110,7 +114,7 @@ def own_parameters(function: Function, batch: Batch) -> Own:
         for k, p in function.variables.originals.items()
         if p.requires_grad and p.is_leaf and not p.is_inference()
     }
-    with function.at(Point({}, seed=1, own=True)):
+    with function.at(Point({}, seed=1, own=True), 1):
         loss = function.evaluate(batch)[1]
         found = gradients(loss, list(live.values())) if live else []
     slopes = {name: g.detach() for name, g in zip(live, found, strict=True)}
@@ -127,11 +131,11 @@ def _differing(
     names = list[str]()
     if slopes:
         mine = divided(ours.gradient, values)
-        one = joined([mine[name] for name in slopes])
-        other = joined([*slopes.values()])
-        size = max(norm(one), norm(other), 1e-300)
-        if norm(one - other) > allowed * size:
-            apart = {name: norm(mine[name] - slope) / size for name, slope in slopes.items()}
+        apart = {name: norm(mine[name] - slope) for name, slope in slopes.items()}
+        size = math.hypot(*map(norm, slopes.values()))
+        if (total := math.hypot(*apart.values())) > allowed * size:
+            size = max(size, total)
+            apart = {name: distance / size for name, distance in apart.items()}
             far = [name for name, e in apart.items() if e > allowed]
             names = sorted(far, key=lambda name: -apart[name])
             error = max([error, *apart.values()])
@@ -162,61 +166,64 @@ Pieces = Mapping[str, Tensor]
 
 
 class Comparison:
-    """One derivative next to differences at several steps, in pieces by name. floors: what errors
-    are relative to at least. eps: rounding of what is differentiated."""
+    """One derivative next to differences at several steps, in pieces by name. here: what is
+    differentiated, at u'. eps: its rounding. floors: what errors are relative to at least; default
+    1,000 roundings."""
 
     def __init__(
         self,
         identity: str,
         derivative: Pieces,
-        floors: Mapping[str, float],
+        here: Pieces,
         eps: float,
-        tolerance: float = AGREES,
+        tolerance: float,
+        floors: Mapping[str, float] | None = None,
     ) -> None:
         self.identity = identity
         self.derivative = derivative
+        self.here = here
         self.tolerance = tolerance
-        self.eps = eps
+        self.roundings = {name: eps * norm(piece) for name, piece in here.items()}
+        least = floors or {name: 1e3 * size for name, size in self.roundings.items()}
         self.norms = {name: norm(piece) for name, piece in derivative.items()}
-        self.scales = {k: max(size, floors[k], 1e-300) for k, size in self.norms.items()}
+        self.scales = {k: max(size, least[k], 1e-300) for k, size in self.norms.items()}
         self.found: list[tuple[dict[str, float], dict[str, float], Pieces]] = []
         self.open = set(derivative)
         self.best = dict.fromkeys(derivative, math.inf)
 
-    def ahead(self, above: Pieces, here: Pieces, t: float) -> None:
+    def ahead(self, above: Pieces, t: float) -> None:
         """Settles the pieces that agree with the difference from u' to u' + td alone."""
         for name in set(self.open):
-            self._slope(name, above[name], here[name], here[name], t)
+            self._difference(name, above[name], self.here[name], t)
 
-    def add(self, above: Pieces, here: Pieces, below: Pieces, t: float) -> None:
-        """What is differentiated, at u' + td, u' and u' - td."""
+    def add(self, above: Pieces, below: Pieces, t: float) -> None:
+        """What is differentiated, at u' + td and u' - td."""
         errors = dict.fromkeys(self.derivative, math.inf)
         gaps = dict[str, float]()
         slopes = {}
         for name in set(self.open):
-            slopes[name], errors[name] = self._slope(
-                name, above[name], here[name], below[name], 2 * t
-            )
+            difference, errors[name] = self._difference(name, above[name], below[name], 2 * t)
             if name in self.open:
-                bend = (above[name] + below[name]).sub_(here[name], alpha=2)
+                slopes[name] = difference.div_(2 * t)
+                bend = (above[name] + below[name]).sub_(self.here[name], alpha=2)
                 gaps[name] = norm(bend) / (t * self.scales[name])  # large where a kink lies between
-        self.found.append((errors, gaps, {name: slopes[name] for name in self.open}))
+        self.found.append((errors, gaps, slopes))
 
-    def _slope(
-        self, name: str, one: Tensor, here: Tensor, other: Tensor, distance: float
+    def _difference(
+        self, name: str, one: Tensor, other: Tensor, distance: float
     ) -> tuple[Tensor, float]:
-        """A difference quotient, and its relative error, infinite below rounding; settles the piece
-        where it agrees."""
+        """A difference, and the relative error of its quotient, infinite below rounding; settles
+        the piece where it agrees."""
         difference = one - other
         size = norm(difference)
-        slope = difference.div_(distance)
-        apart = norm(slope - self.derivative[name]) / self.scales[name]
-        live = size > 100 * self.eps * norm(here)
+        rest = torch.sub(difference, self.derivative[name], alpha=distance)
+        apart = norm(rest) / (abs(distance) * self.scales[name])
+        live = size > 100 * self.roundings[name]
         error = apart if live else math.inf
         self.best[name] = min(self.best[name], error)
         if apart <= self.tolerance and (live or self.norms[name] == 0 == size):
             self.open.discard(name)
-        return slope, error
+        return difference, error
 
     def outcome(self) -> Outcome:
         """The verdict over all pieces."""
@@ -258,10 +265,9 @@ class SecondOrder:
         self.function = function
         self.batch = batch
         self.wide = wide
-        self.start = in_double(values) if wide else values
-        self.point = displaced(function, self.start)
-        self.flat = joined([*self.point.values()])
-        self.d = noise(function, self.start, 2)
+        near = displaced(function, values)
+        self.point = in_double(near) if wide else near
+        self.d = noise(function, self.point, 2)
         self.here = Point(self.point, wide, 1)
         self.double = wide or self.d.dtype == torch.float64
         self.steps: Sequence[float] = STEPS if self.double else STEPS_IN_FLOAT32
@@ -271,12 +277,11 @@ class SecondOrder:
     @cached_property
     def c(self) -> Tensor:
         """A second direction."""
-        return noise(self.function, self.start, 3)
+        return noise(self.function, self.point, 3)
 
     def moved(self, t: float) -> Point:
         """u' + t d."""
-        at = torch.add(self.flat, self.d, alpha=t)
-        return self.here._replace(values=divided(at, self.point))
+        return self.here._replace(values=moved(self.point, self.d, t))
 
     def groups(self, vector: Tensor) -> dict[str, Tensor]:
         """A vector by groups."""
@@ -284,8 +289,7 @@ class SecondOrder:
 
     def product(self, derivative: Pieces, here: Pieces) -> Comparison:
         """Identity 3: the derivative of something that is `here` at u'."""
-        floors = {name: 1e3 * self.eps * norm(piece) for name, piece in here.items()}
-        return Comparison("3 product", derivative, floors, self.eps, self.tolerance)
+        return Comparison("3 product", derivative, here, self.eps, self.tolerance)
 
     def check(self) -> list[Outcome]:
         """Of the gradient and the Hessian."""
@@ -293,19 +297,19 @@ class SecondOrder:
         (hd,), g = whole.products, whole.gradient
         slope = scalar(dot(g, self.d))
         floor = norm(g) * norm(self.d) / math.sqrt(len(g))
-        first = Comparison("2 gradient", {"": slope}, {"": floor}, self.eps, self.tolerance)
-        next_one = self.product(self.groups(hd), self.groups(g))
         loss = {"": scalar(whole.loss)}
-        here = self.groups(g)
+        numbers = self.eps, self.tolerance
+        first = Comparison("2 gradient", {"": slope}, loss, *numbers, {"": floor})
+        next_one = self.product(self.groups(hd), self.groups(g))
         for t in self.steps:
             above = self._ends(t)
-            first.ahead(above[0], loss, t)
-            next_one.ahead(above[1], here, t)
+            first.ahead(above[0], t)
+            next_one.ahead(above[1], t)
             if not first.open and not next_one.open:
                 break
             below = self._ends(-t)
-            first.add(above[0], loss, below[0], t)
-            next_one.add(above[1], here, below[1], t)
+            first.add(above[0], below[0], t)
+            next_one.add(above[1], below[1], t)
             if not first.open and not next_one.open:
                 break
         outcome = next_one.outcome()
@@ -328,11 +332,11 @@ class SecondOrder:
 
     def not_reached(self, whole: Evaluated) -> list[Outcome]:
         """Groups without a gradient are moved together: they must not move the loss."""
-        loss = float(whole.loss)
-        step = torch.zeros_like(whole.gradient)
-        still = [name for name, part in self.groups(whole.gradient).items() if not part.any()]
+        still = [name for name, part in self.groups(whole.gradient).items() if norm(part) == 0]
         if not still:
             return []
+        loss = float(whole.loss)
+        step = torch.zeros_like(whole.gradient)
         for name in still:
             place = self.function.variables.groups[name]
             step[place] = self.c[place]

@@ -42,6 +42,18 @@ def measurable(root: nn.Module) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def fused_cells() -> Iterator[None]:
+    """oneDNN's recurrent layers, for first derivatives inside of `measurable`."""
+    library: Any = torch.backends.mkldnn
+    before = library.enabled
+    library.enabled = True
+    try:
+        yield
+    finally:
+        library.enabled = before
+
+
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     """g v / |v|, the norm over all dimensions except `dim`."""
     return v * (g / torch.norm_except_dim(v, 2, dim))

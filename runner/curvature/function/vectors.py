@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TypeVar
 
 import torch
@@ -58,11 +58,16 @@ class Flat:
                 f"variables are on {self.device} and {others[0]}: use one device"
             )
         self.dtype = reduce(torch.promote_types, {t.dtype for t in tensors})
-        self.like = [torch.empty((), device=t.device).expand(t.shape) for t in tensors]
+        self.shapes = [t.shape for t in tensors]
         self.numbers = [t.numel() for t in tensors]
         self.dtypes = [t.dtype for t in tensors]
         self.mixed = len({*self.dtypes}) > 1
         self.size = sum(self.numbers)
+
+    @cached_property
+    def like(self) -> list[Tensor]:
+        """Tensors of these shapes, without numbers."""
+        return [torch.empty((), device=self.device).expand(shape) for shape in self.shapes]
 
     def split(self, rows: Tensor) -> list[Tensor]:
         """Vectors (n,) or (k, n) as one tensor for each variable."""

@@ -163,9 +163,9 @@ def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensor, curved: Te
     compared = at.product(derivative, base)
     for t in at.steps:
         above = _ends(at, graph, outputs, tangents, t)
-        compared.ahead(above, base, t)
+        compared.ahead(above, t)
         if compared.open:
-            compared.add(above, base, _ends(at, graph, outputs, tangents, -t), t)
+            compared.add(above, _ends(at, graph, outputs, tangents, -t), t)
         if not compared.open:
             break
     return compared.outcome()

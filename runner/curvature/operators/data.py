@@ -23,7 +23,7 @@ from runner.curvature.function.likelihood import Likelihood
 from runner.curvature.function.weights import Rule, Weights
 
 T = TypeVar("T")
-CHECKED = 16
+CHECKED = 8
 """Examples of the first batch with which identities 0 and 1 are compared, at most."""
 LOOKED_AT = 8
 """Batches, and parts of each, that a loss may be infinite or undefined in before it is refused."""

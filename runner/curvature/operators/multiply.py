@@ -44,14 +44,16 @@ class Multiplication:
         self.seconds = math.inf
         self.count = 0
         self.linear = ""
-        self.gradients: Tensor | None = None
+        self.stored: tuple[Tensor, Tensor] | None = None
+        """Gradients of the examples, and their transpose."""
 
     def __call__(self, rows: Tensor) -> Tensor:
-        if self.gradients is None and self.graphs.part == "empirical_fisher" and self._fits():
-            self.gradients = self.gradients_of_examples()
-        if self.gradients is not None:
-            each = self.gradients
-            return (rows @ each.mT) @ each if rows.dim() > 1 else each.mT.mv(each.mv(rows))
+        if self.stored is None and self.graphs.part == "empirical_fisher" and self._fits():
+            each = self.gradients_of_examples()
+            self.stored = each, each.mT
+        if self.stored is not None:
+            each, columns = self.stored
+            return rows @ columns @ each if rows.dim() > 1 else columns.mv(each.mv(rows))
         if self.graphs.part in ("gauss_newton", "fisher"):
             self._linearize()
         if rows.dim() == 1:
@@ -67,7 +69,7 @@ class Multiplication:
         """How products are taken."""
         planned = self.graphs.planned
         found = ["graph kept" if planned.keep else "graph made for each product"]
-        if self.gradients is not None:
+        if self.stored is not None:
             found = ["gradients of all examples stored"]
         if planned.chunk is not None:
             found.append(f"pieces of {planned.chunk} examples")
