@@ -13,6 +13,7 @@ from experiments.dag.protocol.statements import TABLES, Groups, Judge, Parts
 from experiments.dag.protocol.summary import (
     ENDS,
     at_ends,
+    complete,
     first,
     in_percent,
     per_seed,
@@ -177,7 +178,9 @@ def shifts(curves: Groups, arch: str) -> Parts:
 
 def mean_coupling(rows: pd.DataFrame) -> pd.Series[float]:
     """Mean of C(d) over d >= 1, by seed."""
-    return rows[rows["distance"] > 0].groupby("seed")["C"].mean()
+    by_seed = rows[rows["distance"] > 0].groupby("seed")["C"]
+    means: pd.Series[float] = complete(by_seed, by_seed.mean())
+    return means
 
 
 def largest_step(part: pd.DataFrame, value: str) -> list[float]:

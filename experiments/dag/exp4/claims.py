@@ -14,11 +14,19 @@ import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, published_start, scored
 from experiments.dag.protocol.statements import Groups, Judge, Parts
-from experiments.dag.protocol.summary import ENDS, at_ends, first, in_percent, label, per_seed
+from experiments.dag.protocol.summary import (
+    ENDS,
+    at_ends,
+    complete,
+    first,
+    in_percent,
+    label,
+    per_seed,
+)
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues, lost_text
-from runner.stats.tables import chosen, groups, seed_values
+from runner.stats.tables import chosen, differences, groups, seed_values
 
 PAIRS = 48
 DEPTHS = 3
@@ -202,10 +210,7 @@ def weakened(init: Groups, final: Groups, *, growth: bool) -> Parts:
     """
     found = {}
     for group, before, after in init.pairs(final):
-        start = survivals(before, growth=growth)
-        end = survivals(after, growth=growth)
-        both = start.index.intersection(end.index)
-        found[group] = list(end[both] / start[both])
+        found[group] = list(survivals(after, growth=growth) / survivals(before, growth=growth))
     return found
 
 
@@ -238,8 +243,7 @@ def jacobians(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     for group, part in configurations(networks).items():
         init = seed_values(chosen(part, checkpoint="init"), "rho")
         final = seed_values(chosen(part, checkpoint="final"), "rho")
-        both = sorted(set(init) & set(final))
-        grown[group] = [final[seed] - init[seed] for seed in both]
+        grown[group] = list(differences(final, init).values())
         values = list(init.values())
         twins = [other for other, known in above.items() if known == values]
         for twin in twins[:1]:
@@ -276,9 +280,9 @@ def at_the_merge(merge: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
 def separation(merge: pd.DataFrame) -> list[float]:
     """The largest gap of a flat merge over that of the curved one at init, by seed."""
     init = chosen(merge, checkpoint="init")
-    gaps = init.groupby(["seed", "merge", "activation"])["gap"].max()
-    largest = gaps.unstack(["merge", "activation"])
-    return list(largest.drop(columns=[CURVED]).max(axis=1) / largest[CURVED])
+    gaps = init.groupby(["seed", "merge", "activation"])["gap"]
+    largest = complete(gaps, gaps.max()).unstack(["merge", "activation"])
+    return list(largest.drop(columns=[CURVED]).max(axis=1, skipna=False) / largest[CURVED])
 
 
 def over_depths(curved: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
