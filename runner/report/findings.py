@@ -82,7 +82,9 @@ class Subject:
     beside: Mapping[str, Tables] = field(default_factory=dict)
 
     def analysis(self) -> Analysis:
-        """The analysis of these tables."""
+        """The analysis of these tables; one without answers where no cell is stored."""
+        if not self.tables:
+            return Analysis(self.experiment, {})
         made = analyse(self.experiment, self.tables)
         return replace(made, beside=self.beside) if self.beside else made
 

@@ -168,12 +168,15 @@ class _Report:
         written for partial results."""
         experiment = self.material.judged.experiment
         path = summary_path(self.manifest["experiment"], experiment)
-        if path is None or not self.material.scope.is_papers or self.manifest["changed"]:
+        judged = self.material.judged.tables
+        if path is None or not (judged and self.material.scope.is_papers):
+            return ""
+        if self.manifest["changed"]:
             return ""
         template = path.read_text(encoding="utf-8")
         if not template or (self.manifest["missing"] and PARTIAL not in template):
             return ""
-        tables = (self.findings.claims, self.findings.scorecard, self.material.judged.tables)
+        tables = (self.findings.claims, self.findings.scorecard, judged)
         return self.failures.guard("summary", lambda: summary(template, *tables), "")
 
     def text(self, lead: str) -> str:

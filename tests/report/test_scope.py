@@ -7,9 +7,9 @@ import pytest
 
 from runner.contract import Claim
 from runner.report.departures import departures, scope_of
-from runner.report.findings import within_scope
+from runner.report.findings import Failures, Material, Subject, ask, within_scope
 from runner.report.scope import Scope
-from runner.run.config import build_job
+from runner.run.config import build_job, experiment_names
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,16 @@ def test_a_seed_without_cells_and_a_cell_that_failed_leave_nothing_decided(
     assert kept.detail == "; ".join([*lost, "n = 3"])
     theorem = replace(claim, independent=True)
     assert within_scope(theorem, scope) == theorem
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_without_a_cell_to_judge_nothing_is_asked(name):
+    experiment = build_job([f"experiment={name}"]).experiment
+    scope = scope_of(experiment, experiment, "paper", [stored(99)])
+    failures = Failures()
+    nothing = Subject(experiment, {})
+    found = ask(Material(scope=scope, shown=nothing, judged=nothing), failures)
+    assert failures.records == [] and len(found.claims) == len(found.stats) == 0
 
 
 @pytest.mark.parametrize(
