@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +32,7 @@ from runner.curvature.function.errors import (
     some,
 )
 from runner.curvature.function.layers import Pick, picked
+from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.repairs import fused_cells, measurable
 from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
 from runner.curvature.function.variables import Parameters, Perturbations
@@ -39,6 +40,8 @@ from runner.curvature.function.vectors import Images, Values, divided, joined
 
 Loss = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]
+MANY = 1 << 18
+"""Variables from which on vectors go one by one through a graph of convolutions."""
 
 
 class Point(NamedTuple):
@@ -184,6 +187,12 @@ class Function:
                     f"tensor that it takes, as in output={names[0]}; there are {some(names)}"
                 ) from error
 
+    def curved(self) -> AbstractContextManager[object]:
+        """Convolutions whose second derivatives are as cheap as first ones, where there are many
+        variables: their graph takes one vector at a time."""
+        count = sum(t.numel() for t in self.variables.values.values())
+        return Convolutions("all") if count >= MANY else nullcontext()
+
     # ------------------------------------------------------------------ whole evaluations
 
     def value(self, point: Point, batch: Batch) -> Tensor:
@@ -202,7 +211,8 @@ class Function:
         leaves = leaves_of(point.values)
         derivatives = 2 if directions else 1
         with self.at(point._replace(values=leaves), derivatives), second_derivatives(NETWORK):
-            loss = self.evaluate(batch, point.wide)[1]
+            with self.curved() if directions else nullcontext():
+                loss = self.evaluate(batch, point.wide)[1]
             wrt = list(leaves.values())
             slopes = gradients(loss, wrt, graph=bool(directions))
             flat = joined(slopes)

@@ -69,7 +69,8 @@ class HessianGraph:
 
     def __init__(self, function: Function, leaves: Values, batch: Batch, weight: float) -> None:
         self.wrt = list(leaves.values())
-        loss = function.evaluate(batch)[1]
+        with function.curved():
+            loss = function.evaluate(batch)[1]
         slopes: Images = [None] * len(self.wrt)
         if loss.requires_grad:
             weighted = loss if weight == 1 else loss * weight
