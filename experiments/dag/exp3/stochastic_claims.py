@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.statements import Judge, Parts
-from experiments.dag.protocol.summary import ENDS, label
+from experiments.dag.protocol.summary import ENDS, complete, complete_means, label
 from runner import stats
 from runner.contract import Claim, Statement
 from runner.stats import judge
@@ -22,13 +23,19 @@ TEXT_PROBES = 30
 KEYS = ["activation", "checkpoint", "probes"]
 
 
+def finite(values: pd.Series[Any]) -> pd.Series[Any]:
+    """The values, NaN where one is infinite: a ratio to it would be zero, and look measured."""
+    return values.where(np.isfinite(values))
+
+
 def of_means(draws: pd.DataFrame) -> pd.DataFrame:
     """KEYS, draw, percent: 100 (mean stochastic / mean exact gap − 1), means over the seeds of one
     draw each."""
     kept = chosen(draws, status="ok")
     both = kept.groupby([*KEYS, "draw"], sort=False)[["gap_exact", "gap_stochastic"]]
-    means = both.mean().reset_index()
-    return means.assign(percent=100 * (means["gap_stochastic"] / means["gap_exact"] - 1))
+    means = complete_means(both).reset_index()
+    ratio = means["gap_stochastic"] / finite(means["gap_exact"])
+    return means.assign(percent=100 * (ratio - 1))
 
 
 Rule = Callable[[Statement, pd.DataFrame], Claim]
@@ -103,7 +110,7 @@ def over_draws(says: Statement, means: pd.DataFrame) -> Claim:
     parts = {}
     for checkpoint in ENDS:
         by_draw = chosen(means, checkpoint=checkpoint).groupby("draw")["percent"]
-        parts[checkpoint] = list(by_draw.mean())
+        parts[checkpoint] = list(complete_means(by_draw))
     return judge.bound(says, parts, over="draws")
 
 
@@ -111,8 +118,8 @@ def sizes(draws: pd.DataFrame, checkpoint: str) -> list[float]:
     """Mean size of the discrepancy of one network from the text's number of probes in percent, by
     draw."""
     part = chosen(draws, status="ok", checkpoint=checkpoint, probes=TEXT_PROBES)
-    percent = (100 * (part["gap_stochastic"] / part["gap_exact"] - 1)).abs()
-    return list(percent.groupby(part["draw"]).mean())
+    percent = (100 * (part["gap_stochastic"] / finite(part["gap_exact"]) - 1)).abs()
+    return list(complete_means(percent.groupby(part["draw"])))
 
 
 def exponents(draws: pd.DataFrame) -> Parts:
@@ -137,8 +144,8 @@ def rates(draws: pd.DataFrame) -> list[stats.Statistic]:
 def _fits(part: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[object, ...], stats.Statistic]]:
     found = []
     for values, rows in groups(part, keys):
-        spread = spreads(rows).groupby("probes")["percent"].mean()
-        spread = spread[spread > 0]
+        spread = complete_means(spreads(rows).groupby("probes")["percent"])
+        spread = spread[~(spread <= 0)]
         if len(spread) > 1:
             about = {"name": "error against probes", "group": label(keys, values)}
             found.append((values, stats.linear(np.log(spread.index), np.log(spread), **about)))
@@ -150,5 +157,6 @@ def spreads(draws: pd.DataFrame) -> pd.DataFrame:
     one network."""
     kept = chosen(draws, status="ok")
     by = kept.groupby(["activation", "checkpoint", "seed", "probes"], sort=False)
-    found = by.agg(std=("gap_stochastic", "std"), exact=("gap_exact", "first")).reset_index()
-    return found.assign(percent=100 * found["std"] / found["exact"]).drop(columns=["std", "exact"])
+    std = complete(by["gap_stochastic"], by["gap_stochastic"].std())
+    exact = complete(by["gap_exact"], by["gap_exact"].max())  # the same in every draw
+    return (100 * std / finite(exact)).rename("percent").reset_index()

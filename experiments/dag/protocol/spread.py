@@ -14,6 +14,7 @@ from dataclasses import replace
 import pandas as pd
 
 from experiments.dag.protocol.inter_layer import ROUNDING
+from experiments.dag.protocol.summary import complete_means
 from runner.contract import Analysis
 
 
@@ -54,12 +55,11 @@ def with_rounding(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
     keys = [c for c in own.columns if c not in (*ABOUT, "seed")]
     other = perturbed[[*keys, "seed", "value"]].rename(columns={"value": "other"})
     both = own[[*keys, "seed", "value"]].merge(other, on=[*keys, "seed"])
-    both = both.assign(square=(both["other"] - both["value"]) ** 2).dropna(subset=["square"])
+    both = both.assign(square=(both["other"] - both["value"]) ** 2)
     squares = both.groupby(keys, dropna=False, sort=False)["square"]
-    found = squares.agg(rounding_std="mean", rounding_df="count").reset_index()
-    found = found[found["rounding_df"] >= FEWEST].assign(
-        rounding_std=lambda table: table["rounding_std"] ** 0.5
-    )
+    spread = {"rounding_std": complete_means(squares) ** 0.5, "rounding_df": squares.size()}
+    found = pd.DataFrame(spread).reset_index()
+    found = found[found["rounding_df"] >= FEWEST]
     if "rounding_std" not in own:
         return own.merge(found, on=keys, how="left")
     merged = own.merge(found, on=keys, how="left", suffixes=("_known", ""))

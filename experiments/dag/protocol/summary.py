@@ -58,6 +58,11 @@ def complete(groups_of: Any, found: Any) -> Any:
     return found.where(groups_of.count().eq(groups_of.size(), axis=0))
 
 
+def complete_means(groups_of: Any) -> Any:
+    """The mean of each group, NaN where a value of the group is missing."""
+    return complete(groups_of, groups_of.mean())
+
+
 @dataclass(frozen=True)
 class Components:
     """Variances of value[seed, images] = mean + seed + images + rest, estimated from a complete
@@ -186,9 +191,9 @@ def decay_fits(
     found = []
     for values, part in groups(first(distances), keys):
         about = {"group": label(keys, values), "figure": figure}
-        means = over_seeds(part, ["distance"], value)
+        means = complete_means(part.groupby("distance", sort=False)[value])
         name = f"log {value} against d"
-        found.append(stats.log_linear(means["distance"], means["mean"], name=name, **about))
+        found.append(stats.log_linear(means.index, means, name=name, **about))
         fits = [fit.r2 for fit in seed_fits(part, value)]
         name = f"R² of log {value} against d, seed by seed"
         found.append(stats.summary(fits, name=name, label_a="R²", **about))

@@ -15,6 +15,7 @@ TABLES = {
     "exp2_bottleneck": {"far": ["D_estimate", "C_estimate", "R_estimate"]},
     "exp4_diamond": {"distances": ["R"], "merge": ["gap"], "networks": ["rho"]},
     "exp6_resnet18": {"distances": ["R", "C", "tensor"]},
+    "exp3_stochastic": {"draws": ["gap_exact", "gap_stochastic"]},
 }
 DAILY = ("exp5_attention",)
 
