@@ -63,6 +63,12 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise
 
 
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file that lists what this program is about to write."""
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write(f"{line}\n")
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder last through a power cut, where the file system can."""
     number = os.open(folder, os.O_RDONLY)

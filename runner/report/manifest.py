@@ -4,6 +4,7 @@ artifact."""
 from __future__ import annotations
 
 import csv
+import hashlib
 import logging
 import math
 import os
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.files import set_aside, sha256, write_bytes
+from runner.files import append_line, remove, set_aside, sha256, write_bytes
 from runner.report.scope import Scope
 from runner.store.archive import PUBLISHED, published_root
 from runner.store.tables import ANSWERS, read_json
@@ -24,6 +25,8 @@ PAGES = ("index.html", "stats.js")
 """
 TEXTS = (".csv", ".md")
 """Files of a report that people edit: they are known by their SHA-256 alone."""
+JOURNAL = ".texts.hess-run"
+"""SHA-256 of the texts of a report that is being written: those of a killed one are replaced."""
 MARKED = re.compile(rb'hess[-_]run|window\.hess|"made_from"')
 """In every other file that this program writes here."""
 START = "start.json"
@@ -115,7 +118,12 @@ def write(path: Path, content: bytes) -> None:
     if os.path.lexists(path) and not path.is_dir() and not _is_ours(path, content):
         kept = set_aside(path, path.with_name(f"{path.stem}.kept{path.suffix}"))
         LOGGER.warning("%s is not as this program wrote it; kept as %s", path, kept.name)
+    journal = path.with_name(JOURNAL)
+    if path.suffix in TEXTS and not _is_recorded(path, content):
+        append_line(journal, hashlib.sha256(content).hexdigest())
     write_bytes(path, content)
+    if path.name == NAME:  # it records them now
+        remove(journal, lambda _: True)
 
 
 def _is_ours(path: Path, content: bytes) -> bool:
@@ -127,10 +135,19 @@ def _is_ours(path: Path, content: bytes) -> bool:
         return False
     if there in (content, b"") or (path.suffix not in TEXTS and MARKED.search(there)):
         return True
+    if path.name == NAME:
+        return read_manifest(path.parent) is not None
+    journal = path.with_name(JOURNAL)
+    noted = journal.read_text("utf-8", "replace").split() if journal.is_file() else []
+    return _is_recorded(path, there) or hashlib.sha256(there).hexdigest() in noted
+
+
+def _is_recorded(path: Path, content: bytes) -> bool:
+    """Whether the manifest has the SHA-256 of this content for the file."""
     in_folder = path.parent.name in ("figures", "tables")
     record = read_manifest(path.parents[1] if in_folder else path.parent)
     name = f"{path.parent.name}/{path.name}" if in_folder else path.name
-    return record is not None and record["files"].get(name) == _sum(path)
+    return record is not None and record["files"].get(name) == hashlib.sha256(content).hexdigest()
 
 
 def checksums(folder: Path, files: Iterable[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pytest
 from runner.contract import Analysis, Claim, Experiment, SettingError, grid, report_only
 from runner.report import figures, update
 from runner.report.fingerprint import archive_of, package_files
-from runner.report.manifest import START_FILES, read_manifest
+from runner.report.manifest import JOURNAL, START_FILES, read_manifest, write
 from runner.report.page import Page
 from runner.report.write import write_overview
 from runner.run.checks import check_store
@@ -282,3 +282,15 @@ def test_counts_edited_in_a_manifest_are_counted_again(job):
     path.write_text(json.dumps({**record, "claims": {**record["claims"], "confirmed": 99}}))
     assert check_store(job.outputs) == 1 and first_line(job) != "unchanged"
     assert json.loads(path.read_text())["claims"] == record["claims"]
+
+
+def test_texts_of_a_killed_report_are_replaced_and_those_of_others_are_kept(tmp_path):
+    text = tmp_path / "t.csv"
+    for content in (b"a\n1\n", b"a\n2\n"):
+        write(text, content)
+    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", JOURNAL}
+    text.write_bytes(b"a\n3\n")
+    write(text, b"a\n4\n")
+    assert (tmp_path / "t.kept.csv").read_bytes() == b"a\n3\n"
+    write(tmp_path / "manifest.json", b"{}")
+    assert not (tmp_path / JOURNAL).exists()

@@ -140,6 +140,7 @@ def kill_and_resume(
     phases: Counter[str] = Counter()
     wrong: list[str] = []
     layer = folder / f"{way}-published"
+    layer.mkdir(parents=True)
     calm = Command(folder / f"{way}-calm", conf, WAYS[way], str(layer))
     begin = time.monotonic()
     if calm.finish() != 0:

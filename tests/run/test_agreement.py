@@ -36,6 +36,7 @@ def test_a_run_with_force_alone_prints_the_comparison(job, command):
 
 
 def test_without_published_cells_nothing_is_compared(job, monkeypatch, tmp_path):
+    (tmp_path / "nothing").mkdir()
     monkeypatch.setenv("HESS_PUBLISHED", str(tmp_path / "nothing"))
     assert agreement([job]) is None
 

@@ -159,4 +159,4 @@ def spreads(draws: pd.DataFrame) -> pd.DataFrame:
     by = kept.groupby(["activation", "checkpoint", "seed", "probes"], sort=False)
     std = complete(by["gap_stochastic"], by["gap_stochastic"].std())
     exact = complete(by["gap_exact"], by["gap_exact"].max())  # the same in every draw
-    return (100 * std / finite(exact)).rename("percent").reset_index()
+    return (100 * std / finite(exact)).to_frame("percent").reset_index()

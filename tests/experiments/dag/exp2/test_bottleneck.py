@@ -118,7 +118,7 @@ def scores_of(described):
 def test_every_statement_and_published_value_is_found():
     found = claims(PAPER, tables())
     assert sorted(c.name for c in found) == sorted(statements("exp2_bottleneck"))
-    scores = scores_of(PAPER, tables())
+    scores = scores_of(tables())
     assert Counter(scores["way"]) == {"authors' configuration": 80, "as described": 70}
     assert "not run" not in set(scores["verdict"])
 
@@ -129,7 +129,7 @@ def test_networks_as_described_are_judged_by_exact_blocks_and_by_no_single_seed(
     described["far"] = described["far"][~trained | (described["far"]["seed"] == 42)].assign(
         D_estimate=99.0
     )
-    rows = scores_of(PAPER, described).query("way == 'as described' and metric == 'D_far'")
+    rows = scores_of(described).query("way == 'as described' and metric == 'D_far'")
     init = rows[rows["checkpoint"] == "init"]
     assert set(rows.loc[rows["checkpoint"] == "final", "verdict"]) == {"not run"}
     assert init["measured_mean"].to_numpy() == pytest.approx(3.0) and set(init["n"]) == {5}
@@ -155,14 +155,14 @@ def test_claims():
     held += "; C_far less sensitive"
     own_tables = "rank bound, mean; range of C_far; D_far after training"
     check(PAPER, found, confirmed=f"{held}; rank bound, example", minor_error=own_tables)
-    assert "in the networks here: confirmed" in detail(PAPER, found, "range of C_far")
-    assert "in the networks here: refuted" in detail(PAPER, found, "D_far after training")
+    assert "in the networks here: confirmed" in detail(found, "range of C_far")
+    assert "in the networks here: refuted" in detail(found, "D_far after training")
     check(PAPER, found, refuted="no direction after training")
     other = tables(lambda depth, d: 5.0 - d / 512, lambda d: d**-0.5, lambda d: d**0.3, mean_rank=2)
     check(PAPER, other, refuted=held)  # D_far is 4.99 at d_u = 4
     check(PAPER, other, minor_error="range of C_far; D_far after training")
-    assert "in the networks here: refuted" in detail(PAPER, other, "range of C_far")
-    assert "in the networks here: confirmed" in detail(PAPER, other, "D_far after training")
+    assert "in the networks here: refuted" in detail(other, "range of C_far")
+    assert "in the networks here: confirmed" in detail(other, "D_far after training")
     check(
         PAPER,
         other,
