@@ -54,8 +54,9 @@ def differences(a: Values, b: Values) -> dict[int, float]:
 
 
 def ratios(a: Values, b: Values) -> dict[int, float]:
-    """a/b by seed, as `differences`; NaN where b is 0."""
-    return {seed: x / y if y else math.nan for seed, x, y in _both(a, b)}
+    """a/b by seed, as `differences`; NaN where b is 0 or infinite."""
+    usable = {seed: 0 < abs(y) < math.inf for seed, _, y in _both(a, b)}
+    return {seed: x / y if usable[seed] else math.nan for seed, x, y in _both(a, b)}
 
 
 def _both(a: Values, b: Values) -> list[tuple[int, float, float]]:

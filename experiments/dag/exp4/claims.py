@@ -229,10 +229,11 @@ def survivals(part: pd.DataFrame, *, growth: bool) -> pd.Series[float]:
 
 
 def ratios(part: pd.DataFrame, value: str, distance: int | None = None) -> list[float]:
-    """value(distance)/value(2) of each seed; the largest distance where none is given."""
+    """value(distance)/value(2) of each seed; the largest distance where none is given. NaN where
+    value(2) is infinite."""
     wide = per_seed(part, value)
     far = wide.columns.max() if distance is None else distance
-    return list(wide[far] / wide[2])
+    return list(wide[far] / wide[2].where(wide[2] < math.inf))
 
 
 def jacobians(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:

@@ -79,9 +79,9 @@ def by_network(table: pd.DataFrame) -> Groups:
 
 
 def largest_step(rows: pd.DataFrame, column: str) -> list[float]:
-    """The largest step from one distance to the next, by seed."""
+    """The largest step from one distance to the next, by seed; NaN where a value is infinite."""
     curves = rows.pivot(index="seed", columns="distance", values=column)
-    steps = curves.diff(axis=1).iloc[:, 1:]
+    steps = curves.where(curves.abs() < math.inf).diff(axis=1).iloc[:, 1:]
     return list(steps.max(axis=1, skipna=False))
 
 

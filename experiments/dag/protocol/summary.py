@@ -123,8 +123,9 @@ def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str
 
 
 def gap(table: pd.DataFrame) -> pd.Series[float]:
-    """GN-gap Σ‖H^T‖_F / Σ‖H^GN‖_F of each row; NaN where Σ‖H^GN‖_F is 0."""
-    return table["tensor"] / table["gn"].where(table["gn"] > 0)
+    """GN-gap Σ‖H^T‖_F / Σ‖H^GN‖_F of each row; NaN where Σ‖H^GN‖_F is 0 or one is infinite."""
+    known = (table["gn"] > 0) & (table["gn"] + table["tensor"] < math.inf)
+    return (table["tensor"] / table["gn"]).where(known)
 
 
 def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
