@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import short
-from runner.files import write_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -224,12 +223,6 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except RecursionError as error:
         raise ValueError(f"{path}: nested too deeply") from error
-
-
-def write(table: pd.DataFrame, path: Path) -> None:
-    """Write a table to .csv or .csv.gz by one rename, so that a reader never sees half a file."""
-    content = to_bytes(table)
-    write_bytes(path, compressed(content) if path.suffix == ".gz" else content)
 
 
 def compressed(content: bytes) -> bytes:

@@ -6,11 +6,11 @@ import zipfile
 
 import pytest
 
+from runner.files import write_bytes
 from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.run.planning import plan, survey
 from runner.run.verify import verify_jobs
-from runner.store import tables
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Store, merge
@@ -140,7 +140,5 @@ def test_an_archive_packed_by_another_program_is_read_and_a_new_one_replaces_it(
     archive.write_bytes(buffer.getvalue())
     assert len(list(Store(tmp_path, "toy").all())) == 3
     first = files[0][0].split("/")[0]
-    tables.write_bytes(
-        archive, archive_bytes([item for item in files if not item[0].startswith(first)])
-    )
+    write_bytes(archive, archive_bytes([item for item in files if not item[0].startswith(first)]))
     assert first not in Store(tmp_path, "toy").names() and first in store.names()

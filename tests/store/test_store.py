@@ -15,7 +15,7 @@ import pytest
 import threadpoolctl
 
 from runner.contract import SettingError, since
-from runner.files import MARKER, is_scratch
+from runner.files import MARKER, is_scratch, write_bytes
 from runner.kinds.dataset import GaussianData
 from runner.run.execute import LimitReached, run
 from runner.store import code, identity, tables
@@ -33,13 +33,13 @@ def test_floats_survive_the_round_trip(tmp_path):
     values = np.concatenate([numbers, [np.nan, 0.1]])
     words = ["", "None", "NA", "a,b", 'quoted "x"'] + ["w"] * (len(values) - 5)
     table = pd.DataFrame({"value": values, "word": words, "flag": values > 0})
-    for name in ("t.csv", "t.csv.gz"):
-        tables.write(table, tmp_path / name)
+    content = tables.to_bytes(table)
+    for name, packed in (("t.csv", content), ("t.csv.gz", tables.compressed(content))):
+        (tmp_path / name).write_bytes(packed)
         back = tables.read(tmp_path / name)
         pd.testing.assert_frame_equal(back, table, check_exact=True)
-        first = (tmp_path / name).read_bytes()
-        tables.write(back, tmp_path / name)
-        assert (tmp_path / name).read_bytes() == first
+        assert tables.to_bytes(back) == content
+    assert tables.compressed(content) == packed
 
 
 def test_tables_refuse_ragged_and_contradicting_columns():
@@ -153,7 +153,7 @@ def test_a_run_skips_what_is_stored_and_force_measures_once_more(tmp_path):
 def test_no_clock_decides_what_is_measured_again(tmp_path, monkeypatch):
     """A file server may date files an hour ahead of or behind the machine that asks."""
     failing = dataclasses.replace(TOY, fail_at=2)
-    written = tables.write_bytes
+    written = write_bytes
     for name, hours in (("ahead", 1), ("behind", -1)):
 
         def dated(path, content, hours=hours):
@@ -161,8 +161,7 @@ def test_no_clock_decides_what_is_measured_again(tmp_path, monkeypatch):
             os.utime(path, (time.time() + 3600 * hours,) * 2)
 
         with monkeypatch.context() as clock:
-            for module in ("store", "tables"):
-                clock.setattr(f"runner.store.{module}.write_bytes", dated)
+            clock.setattr("runner.store.store.write_bytes", dated)
             first = Job("toy", failing, 42, tmp_path / name)
             assert (len(run(first).measured), len(run(first).failed)) == (1, 1)
             assert (
@@ -190,7 +189,7 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(
         os, "replace", lambda *names, replace=os.replace: calls.append("named") or replace(*names)
     )
-    tables.write_bytes(tmp_path / "a", b"four")
+    write_bytes(tmp_path / "a", b"four")
     assert calls == [4, "named"]
 
 
@@ -279,15 +278,14 @@ def test_a_text_column_of_infinity_alone_stays_text_and_floats_stay_floats(tmp_p
         "sign": ["-Infinity", "infinity"],
         "size": [math.inf, -math.inf],
     }
-    path = tmp_path / "t.csv.gz"
-    tables.write(tables.frame("t", kinds, {}), path)
-    text = gzip.decompress(path.read_bytes())
+    path = tmp_path / "t.csv"
+    text = tables.to_bytes(tables.frame("t", kinds, {}))
+    path.write_bytes(text)
     for back in (tables.read(path), tables.read_many([text]), tables.read_many([text, text])):
         assert set(back["kind"]) == {"infinity"} and set(back["sign"]) == {"-Infinity", "infinity"}
         assert set(back["size"]) == {math.inf, -math.inf} and back["size"].dtype == float
     mixed = tables.frame("t", {"kind": ["saddle", "infinity"]}, {})
-    tables.write(mixed, tmp_path / "mixed.csv.gz")
-    both = tables.read_many([text, gzip.decompress((tmp_path / "mixed.csv.gz").read_bytes())])
+    both = tables.read_many([text, tables.to_bytes(mixed)])
     assert both["kind"].tolist() == ["infinity"] * 2 + list(mixed["kind"])
     for word in ("inf", "nan", "-Inf", " NaN"):
         with refusal("would be read back as a float"):
