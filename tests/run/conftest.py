@@ -1,5 +1,6 @@
 """A copy of conf/ with the toy experiment in it, and the command line as a process."""
 
+import logging
 import multiprocessing
 import os
 import shutil
@@ -255,4 +256,8 @@ def command(
         return (int(ending.value.code or 0), *capfd.readouterr())
 
     call.folder = folder  # type: ignore[attr-defined]
-    return call
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield call
+    for handler in [one for one in root.handlers if one not in before]:
+        root.removeHandler(handler)  # of Hydra's own options; its stream ends with the test
