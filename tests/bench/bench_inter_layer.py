@@ -21,7 +21,7 @@ from torch import Tensor
 
 from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.curvature import CurvatureOperator, Dag, inter_layer_metrics
-from runner.curvature.estimators.pairs import metrics_from_blocks
+from runner.curvature.estimators.pairs import ExactMetrics, metrics_from_blocks
 from runner.curvature.estimators.ratios import Asked
 from runner.models.architectures import mlp
 from runner.models.resnet import resnet18
@@ -101,9 +101,11 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
     if timed != PROBES:
         note += f"; theirs from {timed} product of each kind and pair, times their number"
     if small or not quick:
-        exact = (
-            values(metrics_from_blocks(dag, x, y, nodes, Asked(pairs), 1 << 30)) if small else {}
-        )
+        exact = {}
+        if small:
+            asked = Asked(pairs)
+            measure = metrics_from_blocks(dag, x, y, nodes, asked, 1 << 30)
+            exact = values(ExactMetrics(asked, 0, measure).run(None, False))
         note += "; " + accuracy(dag, x, y, nodes, exact or values(ours(error=8e-3)), SEEDS[name])
     for k, (what, seconds, goal) in enumerate(
         zip(WHAT, (norms, ranked, norms), GOALS[name], strict=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from runner.curvature.estimators.by_factors import SWEPT
 from runner.curvature.estimators.estimate import on_sphere
 from runner.curvature.estimators.factors import TensorPart
 from runner.curvature.estimators.probes import MAX_STEPS, Probes
@@ -19,7 +20,7 @@ from runner.curvature.estimators.ratios import (
     Square,
     spectral_norm,
 )
-from runner.curvature.estimators.singular_values import Leading, partner
+from runner.curvature.estimators.singular_values import partner
 from runner.curvature.graphs.products import CurvatureOperator
 
 WITHOUT_FACTORS = 30
@@ -43,29 +44,40 @@ class ProductMetrics(Probes):
         self.tensor = tensor
         self._drawn = dict.fromkeys(self.nodes, 0)
         self._exact: dict[Pair, Measured] = {}
+        self.planned = len(self.nodes) * (2 * WITHOUT_FACTORS + (SWEPT if asked.ranks else 0))
 
-    def leading(self) -> Mapping[Pair, Leading]:
+    @property
+    def products(self) -> int:  # type: ignore[override]
+        """With H and with the Gauss-Newton matrix."""
+        return super().products + sum(self._drawn.values())
+
+    def agreed(self, late: bool) -> bool:
+        drawn = getattr(self.operator, "drawn", None)
+        flag = torch.tensor([float(late)], device=self.operator.device)
+        return late if drawn is None else bool(drawn(flag).item())
+
+    def steps(self) -> Iterator[int]:
         """Probes, more of them until the errors are as asked, then sigma_1."""
+        count = self.asked.first_probes(WITHOUT_FACTORS, 2 * len(self.nodes))
         for w in self.nodes:
-            self.sample(w, WITHOUT_FACTORS)
-        self.refine(2 * WITHOUT_FACTORS)
-        if not self.asked.ranks:
-            return {}
-        unknown = [pair for pair in self.pairs if pair not in self._exact]
-        return self.spaces.sweeps(unknown, self.asked.tolerance, MAX_STEPS)
+            yield from self.sample(w, count)
+        yield from self.refine(2 * WITHOUT_FACTORS)
+        if self.asked.ranks:
+            unknown = [pair for pair in self.pairs if pair not in self._exact]
+            yield from self.spaces.sweeps(self.sigmas, unknown, self.asked.tolerance, MAX_STEPS)
 
     def known(self, pair: Pair) -> bool:
         return pair in self._exact or pair in self.samples
 
     def times(self, w: str, directions: Tensor) -> Mapping[str, Tensor]:
-        self.products[w] += len(directions)
+        self.multiplied[w] += len(directions)
         images = self.operator.apply({w: directions.to(self.operator.dtype)})
         return {v: image.double() for v, image in images.items()}
 
     def drawn(self, w: str) -> int:
         return self._drawn[w]
 
-    def sample(self, w: str, count: int) -> None:
+    def sample(self, w: str, count: int) -> Iterator[int]:
         size = self.sizes[w]
         dtype = self.operator.dtype
         device = self.operator.device
@@ -76,6 +88,7 @@ class ProductMetrics(Probes):
             drawn = on_sphere((count, size), dtype, self.asked.generator).to(device)
             pieces = drawn.split(self.asked.together or count)
         for probes in pieces:
+            yield 2 * len(probes)
             total = self.times(w, probes)
             bent = self.tensor.apply({w: probes})
             if self.asked.ranks and not self._drawn[w]:
@@ -94,7 +107,7 @@ class ProductMetrics(Probes):
                     self.keep(pair, w, squares)
 
     def squares(self, pair: Pair) -> Measured:
-        cost = sum(self._drawn[u] + self.products[u] for u in set(pair))
+        cost = sum(self._drawn[u] + self.multiplied[u] for u in set(pair))
         if pair in self._exact:
             return replace(self._exact[pair], products=cost)
         total, gauss_newton, tensor = (Square.of(samples) for samples in self.samples[pair])

@@ -202,7 +202,7 @@ class _Density(Method[SpectralDensity]):
         self.quadratures.step()
 
     def result(self) -> SpectralDensity | None:
-        if self.exact or not self.quadratures.done:
+        if not self.quadratures.done:
             return None
         rules = self._rules(self.quadratures.done)
         longest = max(len(nodes) for nodes, _, _ in rules)

@@ -146,7 +146,22 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
     >>> top_eigenpairs(torch.diag(torch.tensor([3.0, -5.0, 1.0])), 1, "magnitude")
     Eigenpairs(-5; 1 of 1 converged, 3 products)
     """
-    symmetric = Symmetric(operator)
+    search = eigenpair_search(
+        Symmetric(operator), k, own_generator(generator), which, tolerance, block, memory_budget
+    )
+    return search.run(budget, progress)
+
+
+def eigenpair_search(
+    symmetric: Symmetric,
+    k: int,
+    generator: torch.Generator,
+    which: Which = "largest",
+    tolerance: float | None = None,
+    block: int | None = None,
+    memory_budget: int = MEMORY_BUDGET,
+) -> Method[Eigenpairs]:
+    """Of the arguments of `top_eigenpairs`, whose errors it raises."""
     if which not in get_args(Which):
         raise ValueError(f"which must be one of {', '.join(get_args(Which))}, got {which!r}")
     require_counts(1, k=k)
@@ -158,10 +173,10 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
         require_counts(1, block=block)
     if tolerance is None:
         tolerance = TOLERANCE.get(symmetric.dtype, 1e-4)
-    search = _Search(symmetric, k, which, tolerance, own_generator(generator))
+    search = _Search(symmetric, k, which, tolerance, generator)
     if not search.exact:
         search.prepare(block or min(k, 2), memory_budget)
-    return search.run(budget, progress)
+    return search
 
 
 class _Search(Method[Eigenpairs]):
@@ -199,7 +214,7 @@ class _Search(Method[Eigenpairs]):
                 f"memory_budget is {budget / 2**30:.3g} GiB, and {k} eigenpairs need {least} "
                 f"vectors, {least * itemsize * n / 2**30:.3g} GiB: it is exceeded",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         most = max(least - block, min(wanted, budget // (itemsize * n) - block))
         self.space = Krylov(self.symmetric, block, most, self._fresh)
@@ -300,7 +315,7 @@ class _Search(Method[Eigenpairs]):
         return key.argsort()
 
     def result(self) -> Eigenpairs | None:
-        if self.exact or self.space.ready < self.k:
+        if self.space.ready < self.k:
             return None
         values, mixing, residuals = self.space.ritz(self._order)
         vectors = self.space.vectors(mixing[:, : self.k])

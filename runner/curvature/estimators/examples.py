@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations_with_replacement
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.eigenpairs import top_eigenpairs
+from runner.curvature.estimators.eigenpairs import eigenpair_search
 from runner.curvature.estimators.estimate import full, numbers
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import Samples, student
+from runner.curvature.estimators.work import ENDED, Budget, Work
 from runner.curvature.function.errors import MeasurementError, require_counts
-from runner.curvature.function.precision import full_precision
 from runner.curvature.result import Estimated
 
 WHOLE = 512
@@ -50,23 +50,27 @@ class BatchEstimate(Estimated):
     estimator_error
         Standard error or residual of the estimate itself; 0 where it is exact. The interval holds
         it, too.
-    batches
+    batches, reason
+        Their number; why the value is NaN, else "".
     """
 
     value: float
     error: float
     estimator_error: float
     batches: int
+    reason: str = ""
 
     @property
     def half(self) -> float:
         return math.hypot(student(self.batches - 1) * self.error, 1.96 * self.estimator_error)
 
     def summary(self) -> str:
+        if self.reason:
+            return f"nan: {self.reason}"
         return f"{self.value:.4g} ± {self.error:.2g} over {self.batches} batches"
 
 
-def batch_errors(
+def batch_errors(  # noqa: PLR0913 (public: each is an option)
     operators: Iterable[Any],
     *,
     weights: Sequence[float] | None = None,
@@ -74,6 +78,8 @@ def batch_errors(
     eigenvalues: int = 1,
     products: int = 20,
     generator: torch.Generator | None = None,
+    progress: bool | None = None,
+    budget: int | str | None = None,
 ) -> dict[str, BatchEstimate]:
     """Eigenvalues, trace, and R, C, D and gap between groups, with standard errors over batches.
 
@@ -91,8 +97,9 @@ def batch_errors(
     products
         For n > 512: random vectors for the trace and for each group. Up to that size all numbers
         are exact.
-    generator
-        As for `trace_estimate`.
+    generator, progress, budget
+        As for `trace_estimate`, in products of one batch. What is not known when the budget ends is
+        NaN with a reason.
 
     Returns
     -------
@@ -105,6 +112,8 @@ def batch_errors(
     ValueError
         For fewer than two batches, operators of different shapes, and weights that are not
         positive.
+    KeyboardInterrupt
+        At Ctrl-C, with what is known as `.partial`.
 
     Notes
     -----
@@ -129,13 +138,15 @@ def batch_errors(
     require_counts(2, products=products)
     shares = _shares(weights, len(of_batches))
     groups = dict(getattr(given[0], "groups", {}))
-    with full_precision():
-        if of_batches[0].size <= WHOLE:
-            found = _exact(of_batches, smooth, groups, eigenvalues)
-        else:
-            sketch = _Sketch(of_batches, shares, products, own_generator(generator))
-            found = sketch.statistics(groups, eigenvalues)
-    return {name: _jackknife(measured, shares) for name, measured in found.items()}
+    request = (groups, min(eigenvalues, of_batches[0].size))
+    work: _Batches
+    columns = (len(of_batches) + len(smooth)) * of_batches[0].size
+    most = Budget.of(budget).products
+    if of_batches[0].size <= WHOLE and (most is None or columns <= most):
+        work = _Exact(of_batches, shares, *request, smooth)
+    else:
+        work = _Sketch(of_batches, shares, *request, products, own_generator(generator))
+    return work.run(budget, progress)
 
 
 def _check(of_batches: list[Symmetric], smooth: list[Symmetric]) -> None:
@@ -176,28 +187,82 @@ def _jackknife(measured: Measured, shares: Tensor) -> BatchEstimate:
     return BatchEstimate(value, error, estimator_error, count)
 
 
-def _exact(
-    of_batches: list[Symmetric], smooth: list[Symmetric], groups: dict[str, slice], k: int
-) -> Found:
-    """Statistics of the matrices themselves."""
-    total = _matrices(of_batches)
-    flat = _matrices(smooth)
-    found = _eigenvalues(total, [0.0] * min(k, of_batches[0].size))
-    found["trace"] = Measured(partial(_mean, total.diagonal(dim1=1, dim2=2).sum(1)))
-    pairs = _pairs(groups)
-    blocks = {(v, w): total[:, groups[v], groups[w]] for v, w in pairs}
-    found |= _between({pair: partial(_norm, block) for pair, block in blocks.items()}, {})
-    for v, w in pairs:
-        found[f"D[{v}, {w}]"] = Measured(partial(_stable_rank, blocks[v, w]))
-        if smooth:
-            gauss_newton = flat[:, groups[v], groups[w]]
-            found[f"gap[{v}, {w}]"] = Measured(partial(_gap, blocks[v, w], gauss_newton))
-    return found
+class _Batches(Work[dict[str, BatchEstimate]]):
+    """Numbers of the mean of the operators of all batches."""
+
+    title = "errors over batches"
+    kinds: tuple[str, ...] = ("R", "C")
+
+    def __init__(
+        self, of_batches: list[Symmetric], shares: Tensor, groups: dict[str, slice], k: int
+    ) -> None:
+        self.of_batches = of_batches
+        self.shares = shares
+        self.groups = groups
+        self.pairs = list(combinations_with_replacement(groups, 2))
+        self.k = k
+        self.found: Found = {}
+
+    @property
+    def products(self) -> int:  # type: ignore[override]
+        return sum(symmetric.products for symmetric in self.of_batches)
+
+    def agreed(self, late: bool) -> bool:
+        return self.of_batches[0].agreed(late)
+
+    def result(self) -> dict[str, BatchEstimate]:
+        known = {name: _jackknife(number, self.shares) for name, number in self.found.items()}
+        return {**self.undefined(ENDED), **known}
+
+    def undefined(self, reason: str) -> dict[str, BatchEstimate]:
+        names = [*(f"lambda_{i + 1}" for i in range(self.k)), "trace"]
+        for kind in self.kinds:
+            names += [f"{kind}[{v}, {w}]" for v, w in self.pairs if kind != "C" or v != w]
+        nothing = BatchEstimate(math.nan, math.nan, math.nan, len(self.of_batches), reason)
+        return dict.fromkeys(names, nothing)
 
 
-def _matrices(operators: list[Symmetric]) -> Tensor:
-    dense = [symmetric.restored(symmetric.dense().cpu()) for symmetric in operators]
-    return torch.stack(dense) if dense else torch.empty(0, device="cpu")
+class _Exact(_Batches):
+    """From the matrices themselves."""
+
+    def __init__(
+        self,
+        of_batches: list[Symmetric],
+        shares: Tensor,
+        groups: dict[str, slice],
+        k: int,
+        smooth: list[Symmetric],
+    ) -> None:
+        super().__init__(of_batches, shares, groups, k)
+        self.smooth = smooth
+        self.kinds = ("R", "C", "D", "gap") if smooth else ("R", "C", "D")
+        self.planned = (len(of_batches) + len(smooth)) * of_batches[0].size
+
+    @property
+    def products(self) -> int:  # type: ignore[override]
+        return sum(symmetric.products for symmetric in (*self.of_batches, *self.smooth))
+
+    def steps(self) -> Iterator[int]:
+        total = yield from _matrices(self.of_batches)
+        self.found = _eigenvalues(total, [0.0] * self.k)
+        self.found["trace"] = Measured(partial(_mean, total.diagonal(dim1=1, dim2=2).sum(1)))
+        blocks = {(v, w): total[:, self.groups[v], self.groups[w]] for v, w in self.pairs}
+        self.found |= _between({pair: partial(_norm, block) for pair, block in blocks.items()}, {})
+        for v, w in self.pairs:
+            self.found[f"D[{v}, {w}]"] = Measured(partial(_stable_rank, blocks[v, w]))
+        if self.smooth:
+            flat = yield from _matrices(self.smooth)
+            for v, w in self.pairs:
+                gauss_newton = flat[:, self.groups[v], self.groups[w]]
+                self.found[f"gap[{v}, {w}]"] = Measured(partial(_gap, blocks[v, w], gauss_newton))
+
+
+def _matrices(operators: list[Symmetric]) -> Generator[int, None, Tensor]:
+    dense = []
+    for symmetric in operators:
+        yield symmetric.size
+        dense.append(symmetric.restored(symmetric.dense().cpu()))
+    return torch.stack(dense)
 
 
 def _weighted(of_batches: Tensor, shares: Tensor) -> Tensor:
@@ -236,10 +301,6 @@ def _eigenvalues(matrices: Tensor, errors: list[float]) -> Found:
     for i, error in enumerate(errors):
         found[f"lambda_{i + 1}"] = Measured(partial(_eigenvalue, matrices, i), error)
     return found
-
-
-def _pairs(groups: dict[str, slice]) -> list[Pair]:
-    return list(combinations_with_replacement(groups, 2))
 
 
 def _coupling(norm: Statistic, first: Statistic, second: Statistic, shares: Tensor) -> float:
@@ -285,53 +346,71 @@ class _Mean:
         return total.mT if v.dim() == 2 else total[0]
 
 
-@dataclass
-class _Sketch:
-    """Products of every batch with the same vectors."""
+class _Sketch(_Batches):
+    """From products of every batch with the same vectors."""
 
-    of_batches: list[Symmetric]
-    shares: Tensor
-    products: int
-    generator: torch.Generator
+    def __init__(
+        self,
+        of_batches: list[Symmetric],
+        shares: Tensor,
+        groups: dict[str, slice],
+        k: int,
+        count: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__(of_batches, shares, groups, k)
+        self.count = count
+        self.generator = generator
+        self.planned = len(of_batches) * (20 + 6 * k + (1 + len(groups)) * count)
 
-    def statistics(self, groups: dict[str, slice], k: int) -> Found:
+    def steps(self) -> Iterator[int]:
+        yield from self._of_eigenvectors()
+        yield from self._trace()
+        yield from self._norms()
+
+    def _of_eigenvectors(self) -> Iterator[int]:
         mean = _Mean(self.of_batches, self.shares)
-        pairs = top_eigenpairs(mean, k, generator=self.generator, progress=False)
+        search = eigenpair_search(Symmetric(mean), self.k, self.generator)
+        for ahead in search.steps():
+            yield ahead * len(self.of_batches)
+        pairs = search.so_far()
         vectors = pairs.vectors.mT.to(mean.device, torch.float64)
+        yield len(vectors) * len(self.of_batches)
         inside = [(images @ vectors.mT).cpu() for images in _images(self.of_batches, vectors)]
-        found = _eigenvalues(torch.stack(inside), pairs.error.tolist())
-        return {**found, **self._trace(), **self._norms(groups)}
+        self.found = _eigenvalues(torch.stack(inside), pairs.error.tolist())
 
-    def _trace(self) -> Found:
+    def _trace(self) -> Iterator[int]:
         first = self.of_batches[0]
         traces = full(0.0, len(self.of_batches))
         samples = Samples(first.size)
-        for start in range(0, self.products, TOGETHER):
-            z = first.on_sphere(min(TOGETHER, self.products - start), self.generator)
+        for start in range(0, self.count, TOGETHER):
+            z = first.on_sphere(min(TOGETHER, self.count - start), self.generator)
+            yield len(z) * len(self.of_batches)
             total = torch.zeros_like(z)
             for b, images in enumerate(_images(self.of_batches, z)):
-                traces[b] += float((z * images).sum()) / self.products
+                traces[b] += float((z * images).sum()) / self.count
                 total = total + float(self.shares[b]) * images
             samples.add(z, total)
-        return {"trace": Measured(partial(_mean, traces), samples.deviation)}
+        self.found["trace"] = Measured(partial(_mean, traces), samples.deviation)
 
-    def _norms(self, groups: dict[str, slice]) -> Found:
+    def _norms(self) -> Iterator[int]:
         """‖H[h, g]‖² = wᵀAw, A[b, c] = mean of (H_b z)[h]ᵀ(H_c z)[h] over vectors z on group g."""
         norms: dict[Pair, Statistic] = {}
         errors: dict[Pair, float] = {}
-        names = list(groups)
+        names = list(self.groups)
         for i, w in enumerate(names):
-            rows = self.of_batches[0].on_sphere_of(groups[w], self.products, self.generator)
+            yield self.count * len(self.of_batches)
+            rows = self.of_batches[0].on_sphere_of(self.groups[w], self.count, self.generator)
             images = torch.stack(list(_images(self.of_batches, rows)))
             for v in names[: i + 1]:
-                near = images[:, :, groups[v]]
+                near = images[:, :, self.groups[v]]
                 each = torch.einsum("bzi,czi->zbc", near, near).cpu()
                 norms[v, w] = partial(_root_of_form, each.mean(0))
                 squares = torch.einsum("b,zbc,c->z", self.shares, each, self.shares)
                 square = float(squares.mean())
-                spread = float(squares.std()) / math.sqrt(self.products)
+                spread = float(squares.std()) / math.sqrt(self.count)
                 errors[v, w] = spread / (2 * square) if square > 0 else 0.0
-        return _between(norms, errors)
+        self.found |= _between(norms, errors)
 
 
 def _root_of_form(gram: Tensor, shares: Tensor) -> float:

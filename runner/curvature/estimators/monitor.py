@@ -198,7 +198,7 @@ class Monitor:
 def _between(operator: Any) -> Row:
     """R, C, D and gap of all pairs of layers."""
     row: Row = {}
-    for (v, w), pair in operator_metrics(operator).items():
+    for (v, w), pair in operator_metrics(operator, progress=False).items():
         for name in ("R", "C", "D", "gap"):
             row[f"{name}[{v}, {w}]"] = getattr(pair, name).value
     return row

@@ -28,13 +28,13 @@ product."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.by_factors import PROBES, FactorMetrics
+from runner.curvature.estimators.by_factors import PROBES, SWEPT, FactorMetrics
 from runner.curvature.estimators.by_products import ProductMetrics
 from runner.curvature.estimators.factors import OutputFactors, Perturbed, TensorPart
 from runner.curvature.estimators.operator import own_generator
@@ -43,11 +43,13 @@ from runner.curvature.estimators.ratios import (
     Asked,
     InterLayerMetrics,
     Measured,
+    Measurement,
     Pair,
     Square,
     pair_metrics,
     spectral_norm,
 )
+from runner.curvature.estimators.work import Budget
 from runner.curvature.graphs.blocks import split_blocks
 from runner.curvature.graphs.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graphs.dag import INPUT, Dag
@@ -58,8 +60,9 @@ from runner.curvature.graphs.state import differentiable, undisturbed
 
 def metrics_from_blocks(
     dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], asked: Asked, memory_budget: int
-) -> InterLayerMetrics:
-    """Exact R, C, D, gap of the pairs `asked` by curvature routing."""
+) -> Generator[int, None, InterLayerMetrics]:
+    """Exact R, C, D, gap of the pairs `asked` by curvature routing, which takes no products."""
+    yield 0
     split = split_blocks(dag, x, y, nodes, memory_budget=memory_budget, check=False)
     scale = max((float(split.total[v, v].abs().max()) for v in nodes), default=0.0)
     unit = scale if scale > 0 else 1.0
@@ -90,8 +93,57 @@ def metrics_of_blocks(
     return pair_metrics(measured, asked.pairs, scale, eps, "exact blocks")
 
 
-SWEPT = 14
-"""Products on each node for sigma_1 of all its pairs: three to four sweeps."""
+class Metrics(Measurement):
+    """By a way that the first step chooses."""
+
+    way: Measurement | None = None
+
+    def __init__(self, asked: Asked, choose: Callable[[Asked], Measurement]) -> None:
+        super().__init__(asked)
+        self.choose = choose
+
+    @property
+    def products(self) -> int:  # type: ignore[override]
+        return 0 if self.way is None else self.way.products
+
+    def agreed(self, late: bool) -> bool:
+        return late if self.way is None else self.way.agreed(late)
+
+    def steps(self) -> Iterator[int]:
+        yield 0
+        self.way = self.choose(self.asked)
+        self.planned = self.way.planned
+        yield from self.way.steps()
+
+    def result(self) -> InterLayerMetrics | None:
+        return None if self.way is None else self.way.result()
+
+
+class ExactMetrics(Measurement):
+    """From all blocks. measure: takes products, of which it yields how many before it takes them,
+    and returns the metrics."""
+
+    found: InterLayerMetrics | None = None
+
+    def __init__(
+        self, asked: Asked, planned: int, measure: Generator[int, None, InterLayerMetrics]
+    ) -> None:
+        super().__init__(asked)
+        self.planned = planned
+        self.measure = measure
+
+    def steps(self) -> Iterator[int]:
+        for ahead in self._measured():
+            yield ahead
+            self.products += ahead
+
+    def _measured(self) -> Iterator[int]:
+        self.found = yield from self.measure
+
+    def result(self) -> InterLayerMetrics | None:
+        return self.found
+
+
 AFFORDABLE = 3.0
 """Cost of exact blocks, in costs of the probes, up to which they are exact where no error is asked
 for."""
@@ -110,6 +162,8 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     ranks: bool = True,
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
+    progress: bool | None = None,
+    budget: int | str | None = None,
 ) -> InterLayerMetrics:
     """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost
     chose.
@@ -124,7 +178,7 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     of the probes (default: a new one). ranks: False leaves D out (NaN), which is
     more than half of the cost of smooth networks. memory_budget: bytes for the factors or the exact
     blocks, or for products under way; directions on each node with their images, of which sigma_1
-    is made, come on top.
+    is made, come on top. progress, budget: as for an operator.
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes),
     "factors, products" (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature
@@ -139,9 +193,27 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     ('factors', 0.0)
     """
     names, wanted = _asked(dag, nodes, pairs)
-    asked = Asked(wanted, relative_error, own_generator(generator), ranks)
     x, y = differentiable(x=x, y=y)
-    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    most = Budget.of(budget).products
+    asked = Asked(wanted, relative_error, own_generator(generator), ranks, most=most)
+
+    def choose(asked: Asked) -> Measurement:
+        evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+        return _cheapest(dag, x, y, evaluation, names, asked, memory_budget)
+
+    return Metrics(asked, choose).run(budget, progress)
+
+
+def _cheapest(
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    evaluation: Evaluation,
+    names: tuple[str, ...],
+    asked: Asked,
+    memory_budget: int,
+) -> Measurement:
+    """The way with the least operations."""
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
     probes = PROBES
@@ -158,17 +230,18 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     without = bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes)
     margin = AFFORDABLE if asked.error is None else 1.0
     if (curved and price <= margin * by_factors) or (without and price < math.inf):
-        return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
+        measure = metrics_from_blocks(dag, x, y, names, asked, memory_budget)
+        return ExactMetrics(asked, 0, measure)
     if without:
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
-        return ProductMetrics(operator, tensor, asked).measure()
+        return ProductMetrics(operator, tensor, asked)
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
     if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
         raise ValueError(
             "the loss has derivatives that are not finite at this batch: check the input and "
             "the weights"
         )
-    return FactorMetrics(factors, tensor, curved, asked).measure()
+    return FactorMetrics(factors, tensor, curved, asked)
 
 
 def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,22 +15,24 @@ from runner.curvature.estimators.ratios import (
     Asked,
     InterLayerMetrics,
     Measured,
+    Measurement,
     Pair,
     pair_metrics,
     relative_error,
-    stopped,
+    undefined,
 )
 from runner.curvature.estimators.singular_values import Leading, SharedSubspaces
+from runner.curvature.estimators.work import ENDED
 
 MAX_STEPS = 40
 """Of a search for singular values."""
 
 
-class Probes(ABC):
+class Probes(Measurement):
     """What probes on the nodes tell of the pairs `asked`, their diagonal blocks included.
 
-    products: by node. power: the power of R of which the error is asked. scale: unit of the blocks.
-    method: how they are measured, for people.
+    multiplied: products by node. sigmas: what is known of sigma_1. power: the power of R of which
+    the error is asked. scale: unit of the blocks. method: how they are measured, for people.
     """
 
     power: float
@@ -37,26 +40,19 @@ class Probes(ABC):
     method: str
 
     def __init__(self, asked: Asked, sizes: Mapping[str, int], dtype: torch.dtype) -> None:
-        self.asked = asked
+        super().__init__(asked)
         self.pairs = asked.with_diagonals
         self.sizes = sizes
         self.nodes = list(dict.fromkeys(u for pair in self.pairs for u in pair))
-        self.products = dict.fromkeys(sizes, 0)
+        self.multiplied = dict.fromkeys(sizes, 0)
         self.eps = float(torch.finfo(dtype).eps)
         self.spaces = SharedSubspaces(self.times, sizes)
         self.samples: dict[Pair, tuple[dict[str, Tensor], ...]] = {}
+        self.sigmas: dict[Pair, Leading] = {}
 
-    def measure(self) -> InterLayerMetrics:
-        """All of it. A KeyboardInterrupt carries what is known as `.partial`."""
-        try:
-            return self.metrics(self.leading())
-        except KeyboardInterrupt as stop:
-            stop.partial = self._so_far()  # type: ignore[attr-defined]
-            raise
-
-    @abstractmethod
-    def leading(self) -> Mapping[Pair, Leading]:
-        """sigma_1 of the pairs, and samples enough for the errors that are asked for."""
+    @property
+    def products(self) -> int:  # type: ignore[override]
+        return sum(self.multiplied.values())
 
     @abstractmethod
     def known(self, pair: Pair) -> bool:
@@ -67,8 +63,8 @@ class Probes(ABC):
         """H r on every node in float64, for directions on w."""
 
     @abstractmethod
-    def sample(self, w: str, count: int) -> None:
-        """`count` more probes on w."""
+    def sample(self, w: str, count: int) -> Iterator[int]:
+        """`count` more probes on w, in steps."""
 
     @abstractmethod
     def squares(self, pair: Pair) -> Measured:
@@ -84,13 +80,13 @@ class Probes(ABC):
 
     def drawn(self, w: str) -> int:
         """Of which MOST_PROBES are allowed."""
-        return self.products[w]
+        return self.multiplied[w]
 
-    def refine(self, count: int) -> None:
+    def refine(self, count: int) -> Iterator[int]:
         """More probes, twice as many at every round."""
         while nodes := self._missing():
             for w in nodes:
-                self.sample(w, count)
+                yield from self.sample(w, count)
             count *= 2
 
     def _missing(self) -> list[str]:
@@ -113,18 +109,16 @@ class Probes(ABC):
                 nodes |= dict.fromkeys(u for u in pair if u in sampled)
         return [u for u in nodes if self.drawn(u) < MOST_PROBES]
 
-    def metrics(self, leading: Mapping[Pair, Leading]) -> InterLayerMetrics:
-        """With sigma_1 where it is given."""
-        measured = {pair: self.squares(pair) for pair in self.pairs}
-        for pair, found in leading.items():
-            measured[pair] = replace(measured[pair], sigma=found.value, sigma_error=found.error)
-        return pair_metrics(measured, self.asked.pairs, self.scale, self.eps, self.method)
-
-    def _so_far(self) -> InterLayerMetrics:
+    def result(self) -> InterLayerMetrics | None:
+        """Of the pairs that are known with their diagonal blocks; the others are NaN."""
         measured = {pair: self.squares(pair) for pair in self.pairs if self.known(pair)}
+        for pair in {*self.sigmas} & {*measured}:
+            sigma = self.sigmas[pair]
+            measured[pair] = replace(measured[pair], sigma=sigma.value, sigma_error=sigma.error)
         pairs = [(v, w) for v, w in self.asked.pairs if {(v, w), (v, v), (w, w)} <= {*measured}]
-        found = pair_metrics(measured, pairs, self.scale, self.eps, self.method)
-        nothing = stopped(self.asked.pairs)
-        for pair, metrics in found.items():
-            nothing[pair] = metrics._replace(D=nothing[pair].D)
-        return nothing
+        found = undefined(self.asked.pairs, ENDED)
+        known = pair_metrics(measured, pairs, self.scale, self.eps, self.method)
+        for pair, metrics in known.items():
+            open_rank = self.asked.ranks and math.isnan(measured[pair].sigma)
+            found[pair] = metrics._replace(D=found[pair].D) if open_rank else metrics
+        return found if pairs else None

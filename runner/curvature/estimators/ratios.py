@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.estimate import Estimate, skewed, student
+from runner.curvature.estimators.work import Work
 from runner.curvature.plots import frame, plot_map
 from runner.curvature.result import Result
 
@@ -151,14 +152,20 @@ def spectral_norm(block: Tensor, symmetric: bool = False) -> float:
 @dataclass(frozen=True)
 class Asked:
     """The pairs to measure; the relative error asked of every value, None for the default number of
-    probes; the generator of the probes; whether D is wanted; how many probes are multiplied at once
-    where it is not, 0 for all."""
+    probes; the generator of the probes; whether D is wanted; how many probes are multiplied at
+    once, 0 for all; the most products that all of it may take."""
 
     pairs: list[Pair]
     error: float | None = None
     generator: torch.Generator | None = None
     ranks: bool = True
     together: int = 0
+    most: int | None = None
+
+    def first_probes(self, count: int, cost: int) -> int:
+        """Probes on each node to begin with: `count`, or fewer where the budget, at `cost` products
+        for all nodes, does not allow so many."""
+        return count if self.most is None else max(2, min(count, self.most // cost))
 
     @property
     def with_diagonals(self) -> list[Pair]:
@@ -169,6 +176,18 @@ class Asked:
     def tolerance(self) -> float:
         """Relative error of sigma_1."""
         return TOLERANCE if self.error is None else self.error / 4
+
+
+class Measurement(Work[InterLayerMetrics]):
+    """Of the metrics that are `asked` for."""
+
+    title = "R, C, D and gap"
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+
+    def undefined(self, reason: str) -> InterLayerMetrics:
+        return undefined(self.asked.pairs, reason)
 
 
 def pair_metrics(
@@ -182,9 +201,9 @@ def pair_metrics(
     return InterLayerMetrics({pair: _one(measured, pair, scale, eps, method) for pair in asked})
 
 
-def stopped(pairs: Sequence[Pair]) -> InterLayerMetrics:
-    """What is known of pairs that were to be measured when the user stops."""
-    nan = Estimate.undefined(0, "stopped before it was known")
+def undefined(pairs: Sequence[Pair], reason: str) -> InterLayerMetrics:
+    """NaN for every pair, with the reason."""
+    nan = Estimate.undefined(0, reason)
     nothing = PairMetrics(nan, nan, nan, nan, "", nan, nan)
     return InterLayerMetrics(dict.fromkeys(pairs, nothing))
 
@@ -202,30 +221,30 @@ def _one(
     def root(square: Square) -> Estimate:
         return estimate(scale * math.sqrt(square.value), relative_error([(0.5, square)]))
 
-    def undefined(reason: str) -> Estimate:
+    def nan(reason: str) -> Estimate:
         return Estimate.undefined(block.products, reason)
 
     norm = math.sqrt(block.total.value)
     smooth = math.sqrt(block.gauss_newton.value)
     diagonal = math.sqrt(ends[0].value) * math.sqrt(ends[1].value)
     if diagonal == 0:
-        coupling = undefined("diagonal block is numerically zero")
+        coupling = nan("diagonal block is numerically zero")
     elif v == w:
         coupling = estimate(1.0, 0.0)
     else:
         terms = [(0.5, block.total), (-0.25, ends[0]), (-0.25, ends[1])]
         coupling = estimate(norm / math.sqrt(diagonal), skewed(relative_error(terms)))
     if math.isnan(block.sigma):
-        dimension = undefined("not asked for")
+        dimension = nan("not asked for")
     elif norm <= eps * math.sqrt(diagonal) or norm == 0 or block.sigma == 0:
-        dimension = undefined("block is numerically zero")
+        dimension = nan("block is numerically zero")
     else:
         uncertain = block.sigma_error > 8 * eps * block.sigma
         sigma = block.sigma_error / block.sigma if uncertain else 0.0
         relative = math.hypot(relative_error([(1.0, block.total)]), 2 * sigma)
         dimension = estimate(block.total.value / block.sigma**2, relative)
     if smooth <= eps * norm or smooth == 0:
-        gap = undefined("Gauss-Newton block is numerically zero")
+        gap = nan("Gauss-Newton block is numerically zero")
     else:
         relative = relative_error([(0.5, block.tensor), (-0.5, block.gauss_newton)])
         gap = estimate(math.sqrt(block.tensor.value / block.gauss_newton.value), relative)

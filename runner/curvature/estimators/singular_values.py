@@ -12,7 +12,7 @@ singular vectors, where the tensor part is small near the answer."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -193,8 +193,15 @@ class SharedSubspaces:
         """Whether the basis spans the whole space of w, so that all its blocks are known."""
         return w in self.basis and len(self.basis[w]) == self.sizes[w]
 
-    def sweeps(self, pairs: Sequence[Pair], tolerance: float, most: int) -> dict[Pair, Leading]:
-        """sigma_1 of each pair with a standard error, in at most `most` sweeps over the nodes.
+    def sweeps(
+        self,
+        found: dict[Pair, Leading],
+        pairs: Sequence[Pair],
+        tolerance: float,
+        most: int,
+    ) -> Iterator[int]:
+        """Puts sigma_1 of each pair with a standard error into `found`, in at most `most` sweeps
+        over the nodes; yields the products of each step before it.
 
         At each node, all pairs with it that are not yet as close as asked take a half step
         together, in products of FEW directions or more at once: first their leading vectors there,
@@ -202,15 +209,19 @@ class SharedSubspaces:
         bound of Kato and Temple, or STEPS times the last step where that is less (the bound says
         too much of close singular values), but never below an eighth of the bound (a sequence that
         stands still need not be near)."""
-        found = {pair: self.leading(pair) for pair in pairs}
+        found |= {pair: self.leading(pair) for pair in pairs}
         worth = min(NEW, math.sqrt(tolerance) / 2)  # sigma_1 gains the square of what lies outside
         for _ in range(most):
             waiting = [p for p in pairs if found[p].error > tolerance * found[p].value]
             nodes = dict.fromkeys(node for pair in waiting for node in pair)
-            if sum(self.add(node, self._proposals(node, waiting), worth) for node in nodes) == 0:
+            added = 0
+            for node in nodes:
+                proposals = self._proposals(node, waiting)
+                yield len(proposals)
+                added += self.add(node, proposals, worth)
+            if not added:
                 break
             found |= {pair: _with_error(found[pair].value, self.leading(pair)) for pair in waiting}
-        return found
 
     def _proposals(self, node: str, pairs: Sequence[Pair]) -> list[Tensor]:
         """Left singular vectors on `node` of what is known of the pairs with it: the first of each,

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -22,23 +21,71 @@ from runner.curvature.function.precision import full_precision
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 DELAY = 2.0
 """Seconds before a bar appears."""
-ENDED = "the budget ended before there was a result"
+ENDED = "stopped, or out of budget, before there was a result"
 
 Found = TypeVar("Found")
 
 
-class Method(ABC, Generic[Found]):
-    """An estimator in steps; from the whole matrix where n products cost no more.
+class Work(ABC, Generic[Found]):
+    """An estimate in steps, which a budget or the user may end.
 
-    planned: products in all, about.
+    planned: products in all, about. products: taken so far.
     """
 
     title: ClassVar[str]
+    planned: int = 0
+    products: int = 0
+
+    @abstractmethod
+    def steps(self) -> Iterator[int]:
+        """Takes one step after the other; yields the products of each before it."""
+
+    @abstractmethod
+    def result(self) -> Found | None:
+        """The result of the steps so far; None before there is one."""
+
+    @abstractmethod
+    def undefined(self, reason: str) -> Found:
+        """NaN, with the reason."""
+
+    def agreed(self, late: bool) -> bool:
+        """`late` of the first process, where several measure together."""
+        return late
+
+    def run(self, budget: int | str | None, progress: bool | None) -> Found:
+        """The result, or what there is of it when the budget ends.
+
+        A KeyboardInterrupt carries the result so far as `.partial`.
+        """
+        limit = Budget.of(budget)
+        try:
+            with full_precision(), progress_bar(self.title, self.planned, progress) as bar:
+                for ahead in self.steps():
+                    bar.total = self.planned
+                    bar.update(self.products - bar.n)
+                    if not limit.allows(ahead, self):
+                        break
+        except NotFiniteError:
+            return self.undefined(NOT_FINITE)
+        except KeyboardInterrupt as stop:
+            stop.partial = self.so_far()  # type: ignore[attr-defined]
+            raise
+        return self.so_far()
+
+    def so_far(self) -> Found:
+        """The result, or NaN with a reason."""
+        result = self.result()
+        return self.undefined(ENDED) if result is None else result
+
+
+class Method(Work[Found]):
+    """An estimate of one operator; from the whole matrix where n products cost no more."""
 
     def __init__(self, symmetric: Symmetric, planned: int) -> None:
         self.symmetric = symmetric
         self.planned = min(planned, symmetric.size)
         self.exact = planned >= symmetric.size
+        self.whole: Found | None = None
 
     @abstractmethod
     def of_matrix(self, matrix: Tensor) -> Found:
@@ -52,42 +99,31 @@ class Method(ABC, Generic[Found]):
     def step(self) -> None:
         """One step."""
 
-    @abstractmethod
-    def result(self) -> Found | None:
-        """The result of the steps so far; None before there is one."""
+    @property
+    def products(self) -> int:  # type: ignore[override]
+        return self.symmetric.products
 
-    @abstractmethod
-    def undefined(self, reason: str) -> Found:
-        """NaN, with the reason."""
+    def agreed(self, late: bool) -> bool:
+        return self.symmetric.agreed(late)
+
+    def steps(self) -> Iterator[int]:
+        if self.exact:
+            yield self.symmetric.size
+            self.whole = self.of_matrix(self.symmetric.dense())
+            return
+        while ahead := self.ahead():
+            yield ahead
+            self.step()
 
     def run(self, budget: int | str | None, progress: bool | None) -> Found:
-        """The result, or what there is of it when the budget ends.
-
-        A KeyboardInterrupt carries the result so far as `.partial`.
-        """
-        limit = Budget.of(budget)
         if self.symmetric.reason:
             return self.undefined(self.symmetric.reason)
-        try:
-            with full_precision(), progress_bar(self.title, self.planned, progress) as bar:
-                if self.exact:
-                    if limit.allows(self.symmetric.size, self.symmetric):
-                        return self.of_matrix(self.symmetric.dense())
-                    return self.undefined(ENDED)
-                while (ahead := self.ahead()) and limit.allows(ahead, self.symmetric):
-                    before = self.symmetric.products
-                    self.step()
-                    bar.update(self.symmetric.products - before)
-        except NotFiniteError:
-            return self.undefined(NOT_FINITE)
-        except KeyboardInterrupt as stop:
-            stop.partial = self._so_far()  # type: ignore[attr-defined]
-            raise
-        return self._so_far()
+        return super().run(budget, progress)
 
-    def _so_far(self) -> Found:
-        result = self.result()
-        return self.undefined(ENDED) if result is None else result
+    def so_far(self) -> Found:
+        if self.exact:
+            return self.undefined(ENDED) if self.whole is None else self.whole
+        return super().so_far()
 
 
 @dataclass(frozen=True)
@@ -113,9 +149,9 @@ class Budget:
             )
         return cls(seconds=float(match[1]) * SECONDS[match[2]])
 
-    def allows(self, ahead: int, symmetric: Symmetric) -> bool:
+    def allows(self, ahead: int, work: Work[Any]) -> bool:
         """Whether `ahead` more products fit; all processes agree on it."""
-        spent = symmetric.products
+        spent = work.products
         if self.products is not None and spent + ahead > self.products:
             return False
         if self.seconds is None:
@@ -123,8 +159,7 @@ class Budget:
         expected = time.monotonic() - self.started
         if spent:
             expected *= 1 + ahead / spent
-        late = torch.tensor([[float(expected > self.seconds)]], device="cpu")
-        return not bool(symmetric.first(late.to(symmetric.device)).item())
+        return not work.agreed(expected > self.seconds)
 
 
 @contextmanager

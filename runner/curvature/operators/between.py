@@ -8,26 +8,29 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from runner.curvature.estimators.by_factors import SWEPT
 from runner.curvature.estimators.by_products import WITHOUT_FACTORS, ProductMetrics
 from runner.curvature.estimators.estimate import Estimate
-from runner.curvature.estimators.operator import own_generator
+from runner.curvature.estimators.operator import TOGETHER, own_generator
 from runner.curvature.estimators.pairs import (
-    SWEPT,
+    ExactMetrics,
+    Metrics,
     inter_layer_metrics as of_graph,
     metrics_of_blocks,
 )
 from runner.curvature.estimators.ratios import (
     Asked,
     InterLayerMetrics,
+    Measurement,
     Pair,
-    stopped,
 )
+from runner.curvature.estimators.work import Budget
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
@@ -66,6 +69,11 @@ def inter_layer_metrics(
         Of the probes; default: a new one.
     ranks
         False leaves D out (NaN), which is more than half of the cost of smooth networks.
+    progress
+        True or False: a bar, or none. None: a bar after two seconds in a terminal or notebook.
+    budget
+        A number of products (of both matrices), or a time such as "30 s" or "5 min". When it ends,
+        values rest on fewer products, and those of which nothing is known are NaN with a reason.
 
     Returns
     -------
@@ -110,6 +118,9 @@ def operator_metrics(
     relative_error: float | None = None,
     generator: torch.Generator | None = None,
     ranks: bool = True,
+    *,
+    progress: bool | None = None,
+    budget: int | str | None = None,
 ) -> InterLayerMetrics:
     """The metrics of each pair of nodes; see `inter_layer_metrics`."""
     if operator.part != "hessian":
@@ -118,25 +129,30 @@ def operator_metrics(
         )
     operator.refuse_changes()
     every = [(v, w) for i, v in enumerate(operator.nodes) for w in operator.nodes[i:]]
-    asked = every if pairs is None else operator.checked(pairs)
+    pairs = every if pairs is None else operator.checked(pairs)
+    limit = Budget.of(budget)
     error = ASKED if relative_error is None else relative_error
-    smooth, why = _gauss_newton(operator)
-    used = list(dict.fromkeys(u for pair in asked for u in pair))
-    columns = sum(operator.sizes[u] for u in used)
-    by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
     room = operator.settings.memory_budget / (operator.shape[0] * operator.dtype.itemsize)
     together = 0 if ranks else max(1, int(room / VECTORS))
-    request = Asked(asked, error, own_generator(generator), ranks, together)
-    if 6 * columns <= room and columns <= max(by_probes, FEW_COLUMNS):
-        try:
-            found = _exact(operator, smooth, used, request)
-        except KeyboardInterrupt as stop:
-            stop.partial = stopped(asked)  # type: ignore[attr-defined]
-            raise
-    else:
+    if limit.seconds is not None:
+        together = min(together or TOGETHER, TOGETHER)
+    asked = Asked(pairs, error, own_generator(generator), ranks, together, limit.products)
+    smooth, why = _gauss_newton(operator)
+
+    def choose(asked: Asked) -> Measurement:
+        used = list(dict.fromkeys(u for pair in asked.pairs for u in pair))
+        columns = sum(operator.sizes[u] for u in used)
+        by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
+        few = columns <= max(by_probes, FEW_COLUMNS)
+        if asked.most is not None:
+            few = few and (1 if smooth is None else 2) * columns <= asked.most
+        if few and 6 * columns <= room:
+            return ExactMetrics(asked, 2 * columns, _exact(operator, smooth, used, asked))
         whole = _Whole(operator)
         tensor = _Tensor(whole, smooth)
-        found = ProductMetrics(whole, tensor, request).measure()  # type: ignore[arg-type]
+        return ProductMetrics(whole, tensor, asked)  # type: ignore[arg-type]
+
+    found = Metrics(asked, choose).run(budget, progress)
     return found if smooth is not None else _without_gap(found, why)
 
 
@@ -158,10 +174,12 @@ def _without_gap(found: InterLayerMetrics, why: str) -> InterLayerMetrics:
 
 def _exact(
     operator: FunctionOperator, smooth: FunctionOperator | None, used: list[str], asked: Asked
-) -> InterLayerMetrics:
+) -> Generator[int, None, InterLayerMetrics]:
     """From the columns of the used nodes."""
-    total = _columns(operator, used)
-    gauss_newton = total if smooth is None else _columns(smooth, used)
+    total = yield from _columns(operator, used)
+    gauss_newton = total
+    if smooth is not None:
+        gauss_newton = yield from _columns(smooth, used)
     cost = sum(operator.sizes[u] for u in used) * (1 if smooth is None else 2)
     eps = float(torch.finfo(operator.dtype).eps)
 
@@ -177,10 +195,13 @@ def _exact(
     return metrics_of_blocks(parts, asked, 1.0, eps, cost)
 
 
-def _columns(operator: FunctionOperator, used: list[str]) -> dict[Pair, Tensor]:
+def _columns(
+    operator: FunctionOperator, used: list[str]
+) -> Generator[int, None, dict[Pair, Tensor]]:
     """The blocks H[v, w] of the used nodes, in float64."""
     blocks = {}
     for w in used:
+        yield operator.sizes[w]
         eye = torch.eye(operator.sizes[w], dtype=operator.dtype, device=operator.device)
         for v, rows in operator.apply({w: eye}).items():
             blocks[v, w] = rows.mT.double()
@@ -195,12 +216,13 @@ class _Whole:
         self.sizes = operator.sizes
         self.dtype = operator.dtype
         self.device = operator.device
+        self.drawn = operator.drawn
         self.last: dict[str, Tensor] = {}
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """H r."""
-        draw = self.operator.drawn
-        self.last = self.operator.apply({w: draw(r.contiguous()) for w, r in directions.items()})
+        drawn = {w: self.drawn(r.contiguous()) for w, r in directions.items()}
+        self.last = self.operator.apply(drawn)
         return self.last
 
 

@@ -145,9 +145,9 @@ def test_intervals_of_inter_layer_metrics_cover(name, method, seeds):
         asked = Asked(exact.pairs, None, generator)
         tensor = exact.tensor
         if method == "products":
-            found = ProductMetrics(exact.hessian, tensor, asked).measure()  # type: ignore[arg-type]
+            found = ProductMetrics(exact.hessian, tensor, asked).run(None, False)  # type: ignore[arg-type]
         else:
-            found = FactorMetrics(factors, tensor, curved, asked).measure()
+            found = FactorMetrics(factors, tensor, curved, asked).run(None, False)
         of_metric = {}
         for name in exact.values:
             of_metric[name] = {pair: getattr(row, name) for pair, row in found.items()}

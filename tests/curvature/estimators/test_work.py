@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import runner.curvature as rc
+from runner.curvature.estimators import examples
+from runner.curvature.estimators.ratios import InterLayerMetrics
 from runner.curvature.estimators.work import Budget, interactive
 from tests.draws import seeded
 from tests.errors import refusal
@@ -21,6 +23,7 @@ class Counted:
     """A diagonal matrix that counts its columns, and may wait or be interrupted."""
 
     dtype, device = torch.float64, torch.device("cpu")
+    columns, few, enough = SIZE, 50, 60
 
     def __init__(self, stop=math.inf, seconds=0.0):
         self.shape, self.sizes = (SIZE, SIZE), {"a": 150, "b": 250}
@@ -35,69 +38,139 @@ class Counted:
         return VALUES[:, None] * v if v.dim() == 2 else VALUES * v
 
 
+class ThreeBatches(Counted):
+    """An operator that is asked for each of three batches."""
+
+    columns, few, enough = 3 * SIZE, 300, 280
+
+
+class Network(rc.ParameterOperator):
+    """A network of two layers that counts its products, those of its Gauss-Newton matrix too."""
+
+    columns, few, enough = 2 * 142, 50, 100
+
+    def __init__(self, stop=math.inf, seconds=0.0):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(4, 20), torch.nn.Tanh(), torch.nn.Linear(20, 2)]
+        data = torch.randn(5, 4).double(), torch.randn(5, 2).double()
+        super().__init__(torch.nn.Sequential(*layers).double(), torch.nn.MSELoss(), data)
+        self.counter = Counted(stop, seconds)
+
+    @property
+    def count(self):
+        return self.counter.count
+
+    def apply(self, directions):
+        rows = next(iter(directions.values()))
+        self.counter @ torch.zeros(SIZE, len(rows), dtype=torch.float64)
+        return super().apply(directions)
+
+
+def by_probes(operator, **more):
+    operator.settings = operator.settings._replace(memory_budget=1)
+    return rc.inter_layer_metrics(operator, relative_error=0.3, **more)
+
+
+def over_batches(operator, **more):
+    return rc.batch_errors([operator] * 3, **more)
+
+
+def from_sketches(operator, **more):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(examples, "WHOLE", 1)
+        return over_batches(operator, **more)
+
+
 ESTIMATORS = {
-    "trace": lambda h, **more: rc.trace_estimate(h, 100, **more),
-    "bound": lambda h, **more: rc.upper_bound_estimate(h, 100, **more),
-    "diagonal": lambda h, **more: rc.diagonal_estimate(h, 100, **more),
-    "density": lambda h, **more: rc.spectral_density(h, 3, 60, **more),
-    "eigenpairs": lambda h, **more: rc.top_eigenpairs(h, 6, **more),
-    "coupling": lambda h, **more: rc.discarded_coupling(h, 60, **more),
+    "trace": (lambda h, **more: rc.trace_estimate(h, 100, **more), Counted),
+    "bound": (lambda h, **more: rc.upper_bound_estimate(h, 100, **more), Counted),
+    "diagonal": (lambda h, **more: rc.diagonal_estimate(h, 100, **more), Counted),
+    "density": (lambda h, **more: rc.spectral_density(h, 3, 60, **more), Counted),
+    "eigenpairs": (lambda h, **more: rc.top_eigenpairs(h, 6, **more), Counted),
+    "coupling": (lambda h, **more: rc.discarded_coupling(h, 60, **more), Counted),
+    "metrics": (rc.inter_layer_metrics, Network),
+    "metrics by probes": (by_probes, Network),
+    "batches": (over_batches, ThreeBatches),
+    "batches, sketched": (from_sketches, ThreeBatches),
 }
-EACH = pytest.mark.parametrize("estimate", ESTIMATORS.values(), ids=ESTIMATORS)
+EACH = pytest.mark.parametrize("estimate, operator", ESTIMATORS.values(), ids=ESTIMATORS)
+
+
+def rows_of(found):
+    """The results that have a value."""
+    if isinstance(found, InterLayerMetrics):
+        return [row.R for row in found.values()]
+    return list(found.values()) if isinstance(found, dict) else [found]
+
+
+def values_of(found):
+    values = [torch.as_tensor(row.value).double().flatten() for row in rows_of(found)]
+    return torch.cat(values).nan_to_num(-1.0)
+
+
+def reasons_of(found):
+    return [row.reason for row in rows_of(found)]
 
 
 @EACH
-def test_no_more_products_than_columns_and_as_many_as_are_stated(estimate):
-    operator = Counted()
-    found = estimate(operator)
-    assert found.products == operator.count <= SIZE
+def test_no_more_products_than_columns_and_as_many_as_are_stated(estimate, operator):
+    measured = operator()
+    found = estimate(measured)
+    assert 0 < measured.count <= measured.columns and not any(reasons_of(found))
+    if type(measured) is Counted:
+        assert found.products == measured.count
 
 
 @EACH
-def test_a_budget_of_products_is_kept(estimate):
-    operator = Counted()
-    found = estimate(operator, budget=50)
-    assert operator.count <= 50 and found.products == operator.count
-    assert not found.reason
-    none = estimate(Counted(), budget=1)
-    assert "budget" in none.reason and bool(torch.as_tensor(none.value).isnan().all())
+def test_a_budget_of_products_is_kept(estimate, operator):
+    measured = operator()
+    found = estimate(measured, budget=operator.few)
+    assert 0 < measured.count <= operator.few
+    assert not all(reasons_of(found))
+    none = estimate(operator(), budget=1)
+    assert all("budget" in reason for reason in reasons_of(none))
+    assert bool((values_of(none) == -1).all())
 
 
 @EACH
-def test_a_budget_of_time_is_kept(estimate):
+def test_a_budget_of_time_is_kept(estimate, operator):
+    measured = operator(seconds=0.02)
     began = time.monotonic()
-    found = estimate(Counted(seconds=0.02), budget="0.3 s")
-    assert time.monotonic() - began < 1.5 and found.products < SIZE
+    estimate(measured, budget="0.3 s")
+    assert time.monotonic() - began < 1.5 and 0 < measured.count < measured.columns + 1
 
 
 @EACH
-def test_ctrl_c_carries_the_result_so_far(estimate):
+def test_ctrl_c_carries_the_result_so_far(estimate, operator):
     with pytest.raises(KeyboardInterrupt) as stopped:
-        estimate(Counted(stop=60))
+        estimate(operator(stop=operator.enough))
     partial = stopped.value.partial
-    assert partial.products > 0 and type(partial) is type(estimate(Counted()))
+    whole = estimate(operator())
+    assert type(partial) is type(whole) and len(rows_of(partial)) == len(rows_of(whole))
+    exact = estimate in (rc.inter_layer_metrics, over_batches)
+    assert exact or not all(reasons_of(partial))  # of half a matrix nothing is known
 
 
 @EACH
-def test_the_random_state_of_torch_is_left_alone_and_calls_repeat(estimate):
+def test_the_random_state_of_torch_is_left_alone_and_calls_repeat(estimate, operator):
+    measured = [operator() for _ in range(3)]
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    first, second = estimate(Counted()), estimate(Counted())
+    first, second = estimate(measured[0]), estimate(measured[1])
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(torch.as_tensor(first.value), torch.as_tensor(second.value))
-    other = estimate(Counted(), generator=seeded(7))
-    assert other.products > 0
+    assert torch.equal(values_of(first), values_of(second))
+    assert not any(reasons_of(estimate(measured[2], generator=seeded(7))))
 
 
 @EACH
 def test_a_bar_is_shown_where_it_is_asked_for_and_by_default_only_to_somebody(
-    estimate, monkeypatch
+    estimate, operator, monkeypatch
 ):
     shown = io.StringIO()
     monkeypatch.setattr(sys, "stderr", shown)
-    estimate(Counted())
+    estimate(operator())
     assert shown.getvalue() == "" and not interactive()  # neither a terminal nor a notebook
-    estimate(Counted(), progress=True)
+    estimate(operator(), progress=True)
     assert "products" in shown.getvalue()
 
 
