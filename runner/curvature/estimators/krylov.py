@@ -58,13 +58,14 @@ class Krylov:
         images = self.symmetric.rows(self.rows[start:stop])
         self.largest = max(self.largest, float(torch.linalg.vector_norm(images)))
         # first what the product is known to have, then all of it: once is not enough
+        # (k, n) @ (n, m): BLAS takes four times as long for (m, n) @ (n, k), k = 2
         near = self.rows[self.near : stop]
-        local = near @ images.mT
-        images.addmm_(local.mT, near, alpha=-1)
-        coefficients = basis @ images.mT
-        images.addmm_(coefficients.mT, basis, alpha=-1)
-        coefficients[self.near :] += local
-        self.matrix[:stop, start:stop] = coefficients
+        local = images @ near.mT
+        images.addmm_(local, near, alpha=-1)
+        coefficients = images @ basis.mT
+        images.addmm_(coefficients, basis, alpha=-1)
+        coefficients[:, self.near :] += local
+        self.matrix[:stop, start:stop] = coefficients.mT
         self.ready = stop
         self.near = start
         room = self.symmetric.size - stop
