@@ -14,6 +14,7 @@ from runner.contract.records import CERTIFICATE
 from runner.report.departures import scope_of, with_marked
 from runner.report.place import Place, Protocol, place_of
 from runner.report.scope import Scope
+from runner.report.unmeasured import Unmeasured, unmeasured
 from runner.store.cells import within
 from runner.store.identity import Identity, digest, settings as settings_of
 from runner.store.job import PAPER, Job
@@ -75,6 +76,13 @@ class Collection:
         if not (self.scope.is_papers and self.scope.paper):
             return self.job.experiment
         return with_marked(self.job.experiment, self.place.paper, "grid", "report")
+
+    @property
+    def unmeasured(self) -> list[Unmeasured]:
+        """The cells that some seeds of the verdicts have and others lack."""
+        if not self.scope.unmeasured:
+            return []
+        return unmeasured(self.place.paper, self.judged, self.scope.seeds)
 
     @property
     def replication(self) -> list[Stored]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.contract import Experiment
 from runner.report.scope import Departure, Scope
+from runner.report.unmeasured import unmeasured
 from runner.store.cells import Stored, within
 
 STAND_IN = "surrogate"
@@ -52,6 +53,7 @@ def scope_of(
         seeds=tuple(paper.paper_seeds),
         replication=_replicated(paper, of_grid),
         lost=tuple(_lost(paper, of_grid, failed)),
+        unmeasured=_unmeasured(paper, of_grid),
     )
     return replace(found, shown=tuple(_not_judged(paper, found, cells, of_grid)))
 
@@ -73,6 +75,18 @@ def _lost(paper: Experiment, of_grid: Sequence[Stored], failed: int) -> Iterator
         yield f"{len(absent)} of {len(seeds)} seeds missing ({', '.join(map(str, absent))})"
     if failed:
         yield f"{failed} of {len(seeds) * len(list(paper.cells()))} cells failed"
+
+
+def _unmeasured(paper: Experiment, of_grid: Sequence[Stored]) -> str:
+    """'3 of 60 cells are not measured (seeds 45, 46)'; "" where no begun seed lacks any."""
+    lacking = unmeasured(paper, of_grid, paper.paper_seeds)
+    if not lacking:
+        return ""
+    seeds = sorted({cell.seed for cell in lacking})
+    word = "seed" if len(seeds) == 1 else "seeds"
+    total = len(paper.paper_seeds) * len(list(paper.cells()))
+    named = ", ".join(map(str, seeds))
+    return f"{len(lacking)} of {total} cells are not measured ({word} {named})"
 
 
 def _not_judged(

@@ -27,6 +27,7 @@ from runner.report import compare
 from runner.report.reference import read_reference
 from runner.report.scope import Scope
 from runner.report.score import Score
+from runner.report.unmeasured import undecided
 from runner.stats.intervals import NAN, joined
 
 if TYPE_CHECKING:
@@ -103,6 +104,9 @@ class Material:
         What verdicts read; `shown` itself where nothing more is shown.
     replication
         What the second verdict reads; None where the scope has no seeds for one.
+    padded
+        What verdicts read, with made-up values in the cells that some seeds lack; none where no
+        seed lacks any.
     reference
         File of the paper's values, if any.
     """
@@ -111,6 +115,7 @@ class Material:
     shown: Subject
     judged: Subject
     replication: Subject | None = None
+    padded: Sequence[Subject] = ()
     reference: Path | None = None
 
     @cached_property
@@ -151,6 +156,13 @@ def ask(material: Material, failures: Failures, *, only_figures: bool = False) -
     no_documents: Mapping[str, str] = {}
     no_figures: Figures = {}
     claims, scorecard = _verdicts(judged, material, failures)
+    if not only_figures:
+        others = [
+            _verdicts(_analysis(p, Failures()), material, Failures()) for p in material.padded
+        ]
+        why = material.scope.unmeasured
+        claims = undecided(claims, [other[0] for other in others], why)
+        scorecard = undecided(scorecard, [other[1] for other in others], why)
     if material.replication is not None and not only_figures:
         again = _verdicts(_analysis(material.replication, failures), material, failures)
         claims = _replicated(claims, again[0])

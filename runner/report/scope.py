@@ -59,6 +59,9 @@ class Scope:
     lost
         What verdicts lack of the paper's seeds and cells, a phrase each: with anything they are
         inconclusive.
+    unmeasured
+        What some of the paper's seeds lack, a phrase; "" for nothing. Verdicts that read it are
+        inconclusive.
     """
 
     paper: str = ""
@@ -70,6 +73,7 @@ class Scope:
     replication: tuple[int, ...] = ()
     shown: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    unmeasured: str = ""
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> Scope:
@@ -180,6 +184,8 @@ class Scope:
         lines = [self.not_judged] if self.not_judged else []
         if self.lost:
             lines.append(f"nothing is decided: {'; '.join(self.lost)}")
+        if self.unmeasured:
+            lines.append(f"nothing that reads them is decided: {self.unmeasured}")
         if self.restated and self.is_papers:
             restated = ", ".join(map(str, self.restated))
             lines.append(f"figures and tables use {restated}; verdicts do not")
