@@ -119,14 +119,27 @@ def by_column(rows: Rows) -> dict[str, list[Any]]:
     return columns
 
 
+def _array(values: Any) -> Any:
+    """The values as an array, missing where they are masked; among texts a NaN stays one."""
+    import numpy as np
+
+    if hasattr(values, "detach"):  # a torch tensor, without importing torch
+        values = values.detach().cpu().numpy()
+    if isinstance(values, np.ma.MaskedArray):
+        kind: type = float if values.dtype.kind in "fiu" else object
+        return np.ma.filled(values.astype(kind), math.nan)
+    array = np.asarray(values)
+    if array.dtype.kind == "U" and not isinstance(values, np.ndarray):
+        return np.array([*values], dtype=object)
+    return array
+
+
 def _column(table: str, name: str, values: Any) -> Any:
     import numpy as np
 
     where = f"table {table}, column {name}"
     try:
-        if hasattr(values, "detach"):  # a torch tensor, without importing torch
-            values = values.detach().cpu().numpy()
-        array = np.asarray(values)
+        array = _array(values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: expected one dimension of values ({error})") from error
     if array.ndim != 1:

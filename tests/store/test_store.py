@@ -292,6 +292,13 @@ def test_a_text_column_of_infinity_alone_stays_text_and_floats_stay_floats(tmp_p
             tables.frame("t", {"kind": [word, "saddle"]}, {})
 
 
+def test_a_masked_and_a_left_out_value_are_missing():
+    masked = {"x": np.ma.array([0.1, 2.0], mask=[0, 1]), "n": np.ma.array([1, 2], mask=[1, 0])}
+    found = tables.frames({"masked": masked, "rows": [{"x": 1, "word": "a"}, {"x": 2}]}, {})
+    assert tables.to_bytes(found["masked"]) == b"x,n\n0.10000000000000001,nan\nnan,2\n"
+    assert tables.to_bytes(found["rows"]) == b"x,word\n1,a\n2,nan\n"
+
+
 @pytest.mark.parametrize(
     "files",
     [

@@ -28,7 +28,7 @@ NOT_REPEATED = (
 class Run:
     """Settings of a run that are not the experiment's."""
 
-    seed: int = setting(42, at_least=0)
+    seed: int = setting(42, at_least=0, at_most=2**63 - 1)
     threads: int = setting(1, above=0, at_most=MOST_AT_ONCE)
     device: str = "cpu"
     outputs: str = "outputs"
