@@ -160,9 +160,9 @@ def ask(material: Material, failures: Failures, *, only_figures: bool = False) -
         others = [
             _verdicts(_analysis(p, Failures()), material, Failures()) for p in material.padded
         ]
-        why = material.scope.unmeasured
-        claims = undecided(claims, [other[0] for other in others], why)
-        scorecard = undecided(scorecard, [other[1] for other in others], why)
+        why, seeds = material.scope.unmeasured, len(material.scope.seeds)
+        claims = undecided(claims, [other[0] for other in others], why, seeds)
+        scorecard = undecided(scorecard, [other[1] for other in others], why, seeds)
     if material.replication is not None and not only_figures:
         again = _verdicts(_analysis(material.replication, failures), material, failures)
         claims = _replicated(claims, again[0])

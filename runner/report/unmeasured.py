@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Experiment, Tables
-from runner.stats.intervals import NAN, joined
+from runner.stats.intervals import joined
 from runner.stats.tables import chosen
 from runner.store.cells import Stored
 from runner.store.identity import digest
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FACTORS = (math.nan, -1.0, 1e-3, 1e3)
 """What the numbers of another seed are multiplied with to stand for what was not measured."""
 UNDECIDABLE = ("confirmed", "refuted", "exact match", "reproduced", "not reproduced")
-"""Verdicts that a missing value leaves undecided."""
+"""Verdicts that a missing value makes inconclusive."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,15 @@ def padded(tables: Tables, cells: Sequence[Unmeasured], factor: float) -> Tables
     return made
 
 
-def undecided(made: pd.DataFrame, others: Iterable[pd.DataFrame], why: str) -> pd.DataFrame:
+def undecided(
+    made: pd.DataFrame, others: Iterable[pd.DataFrame], why: str, seeds: int
+) -> pd.DataFrame:
     """A table of verdicts, inconclusive where the row of one of `others` has another verdict.
 
     made: claims or a scorecard; claims that do not depend on the protocol keep their verdict.
     others: the same with other values for what was not measured; a row that is not there counts as
-    another verdict. why: first words of what is then said.
+    another verdict. why: first words of what is then said. seeds: of the paper, which
+    would decide it.
     """
     import numpy as np
 
@@ -90,6 +93,6 @@ def undecided(made: pd.DataFrame, others: Iterable[pd.DataFrame], why: str) -> p
     open_ended = made.copy()
     open_ended.loc[changed, "verdict"] = "inconclusive"
     open_ended.loc[changed, said] = [joined(why, text) for text in made.loc[changed, said]]
-    open_ended.loc[changed, "seeds_needed"] = NAN
+    open_ended.loc[changed, "seeds_needed"] = float(seeds)
     open_ended.loc[changed, "undecidable"] = ""
     return open_ended
