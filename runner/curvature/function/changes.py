@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor
 
 from runner.curvature.function.errors import MeasurementError
@@ -41,11 +42,12 @@ class Changes:
         each was written to."""
         self.held = [*self.tensors()]
         self.places = [*map(id, self.held)]
+        self.dense = [t for t in self.held if t is not None and t.layout is torch.strided]
         self.marked = [t for t in self.held if t is not None and not t.is_inference()]
         self.written = self._written()
 
     def _written(self) -> list[int]:
-        return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.marked)]
+        return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.dense)]
 
     def _untouched(self) -> bool:
         return [*map(id, self.tensors())] == self.places and self._written() == self.written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ def full_precision() -> Iterator[None]:
     """While inside, float32 operations keep float32.
 
     TF32, torch's default for convolutions on a GPU, has relative errors of 1e-4 to 1e-2, and so has
-    bfloat16, which torch.set_float32_matmul_precision allows.
+    bfloat16, which autocast uses and torch.set_float32_matmul_precision allows.
     """
     if _HERE.inside:
         yield
@@ -47,7 +47,10 @@ def full_precision() -> Iterator[None]:
         _INSIDE.append(_INSIDE[-1] if _INSIDE else _set())
     _HERE.inside = True
     try:
-        yield
+        with ExitStack() as stack:
+            for device in filter(torch.is_autocast_enabled, ("cpu", "cuda")):
+                stack.enter_context(torch.autocast(device, enabled=False))
+            yield
     finally:
         _HERE.inside = False
         with _LOCK:
@@ -58,11 +61,11 @@ def full_precision() -> Iterator[None]:
 
 def needs_settings(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether operations there need `full_precision`: never of float64, and on a CPU only where its
-    library is told that less will do. Settings that a block of another thread puts back do not
-    count."""
+    library is told that less will do, or under autocast. Settings that a block of another thread
+    puts back do not count."""
     if dtype == torch.float64 or _HERE.inside:
         return False
-    if device.type != "cpu" or _INSIDE:
+    if device.type != "cpu" or _INSIDE or torch.is_autocast_enabled("cpu"):
         return True
     matmul, conv, rnn = _ON_CPU  # asked before every product
     return matmul() not in _FULL or conv() not in _FULL or rnn() not in _FULL

@@ -68,13 +68,15 @@ class Graphs:
                     yield graph
             return
         self.leaves = self._fresh_leaves()
+        made = {}
         for piece in self.data.pieces(self.planned.chunk):
             with self._inside(), second_derivatives(NETWORK):
                 graph = self._graph(piece)
                 if self.planned.keep:
-                    self.kept[piece.place] = graph
+                    made[piece.place] = graph
                 yield graph
             del graph
+        self.kept = made  # all or none: a product may be interrupted
 
     def _fresh_leaves(self) -> Values:
         values = self.function.variables.values

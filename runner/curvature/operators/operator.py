@@ -50,6 +50,19 @@ TWINS = 4
 T = TypeVar("T", bound="FunctionOperator")
 
 
+class _Differentiable(torch.autograd.Function):
+    """Products with vectors that require a gradient: its transpose is the matrix itself."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.product = product
+        return product(rows.detach())
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return ctx.product(slopes), None
+
+
 class FunctionOperator(SymmetricOperator):
     """The second derivative, Gauss-Newton or Fisher matrix of a `Function` of named variables."""
 
@@ -217,7 +230,8 @@ class FunctionOperator(SymmetricOperator):
     def _products(self, rows: Tensor) -> Tensor:
         """H z for z (n,), or rows z (k, n)."""
         if rows.requires_grad:
-            rows = rows.detach()
+            differentiable: Tensor = _Differentiable.apply(rows, self._products)
+            return differentiable
         self.products += 1 if rows.dim() == 1 else len(rows)
         with ONE_AT_A_TIME:
             if torch.is_inference_mode_enabled() or needs_settings(self.dtype, self.device):

@@ -6,6 +6,7 @@ network. 60 seeds every day, 200 in the slow run."""
 
 import math
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -145,7 +146,8 @@ def test_intervals_of_inter_layer_metrics_cover(name, method, seeds):
         asked = Asked(exact.pairs, None, generator)
         tensor = exact.tensor
         if method == "products":
-            found = ProductMetrics(exact.hessian, tensor, asked).run(None, False)  # type: ignore[arg-type]
+            hessian: Any = exact.hessian
+            found = ProductMetrics(hessian, tensor, asked).run(None, False)
         else:
             found = FactorMetrics(factors, tensor, curved, asked).run(None, False)
         of_metric = {}

@@ -326,6 +326,67 @@ def test_a_stop_gives_the_metrics_so_far(probes):
     assert all(pair.D.reason for pair in found.values())
 
 
+class Stopped(nn.Module):
+    """Ctrl-C at a call."""
+
+    def __init__(self):
+        super().__init__()
+        self.net, self.calls = net(), 10**6
+
+    def forward(self, x):
+        self.calls -= 1
+        if self.calls == 0:
+            raise KeyboardInterrupt
+        return self.net(x)
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_product_that_was_stopped_is_whole_the_next_time(call):
+    module = Stopped()
+    operator = ParameterOperator(module, CROSS, BATCHES)
+    module.calls = call
+    with pytest.raises(KeyboardInterrupt):
+        operator.dense()
+    sizes = [len(x) for x, _ in BATCHES]
+    assert relative(operator.dense(), weighted(module, CROSS, BATCHES, sizes)) < 1e-12
+
+
+def test_autocast_is_off_in_products():
+    module = net().float()
+    x = X.float()
+    ways = [lambda o: o @ torch.ones(31), lambda o: o.gradient(), lambda o: trace_estimate(o).value]
+    for way in ways:
+        with torch.autocast("cpu"):
+            half = module(x)
+        operator = ParameterOperator(module, CROSS, (x, Y))
+        with torch.autocast("cpu"):
+            found = way(operator)
+            assert torch.equal(module(x), half)
+        expected = way(ParameterOperator(module, CROSS, (x, Y)))
+        assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
+
+
+def test_a_product_can_be_differentiated_by_its_vector():
+    operator = ParameterOperator(net(), CROSS, (X, Y))
+    v = torch.randn(31, generator=seeded(1)).double().requires_grad_()
+    (slope,) = torch.autograd.grad(v @ (operator @ v), v)
+    assert relative(slope, 2 * (operator @ v.detach())) < 1e-12
+    columns = torch.stack([v, 2 * v], 1)
+    (slope,) = torch.autograd.grad((operator @ columns)[:, 1].sum(), v)
+    assert relative(slope, 2 * operator.dense().sum(0)) < 1e-12
+    with torch.no_grad():
+        assert not (operator @ v).requires_grad
+
+
+def test_a_sparse_buffer():
+    module = Own(lambda m, x: torch.sparse.mm(m.mix, m.net(x)), net=net())
+    mix = torch.eye(9).double() + torch.eye(9).double().flip(0)
+    module.register_buffer("mix", mix.to_sparse())
+    dense = Own(lambda m, x: mix @ m.net(x), net=module.net)
+    operator = ParameterOperator(module, CROSS, (X, Y))
+    assert relative(operator.dense(), parameter_matrix("hessian", dense, CROSS, X, Y)) < 1e-12
+
+
 def test_tensors_that_numpy_has_no_type_for(tmp_path):
     path = tmp_path / "result.npz"
     z = torch.tensor([1 + 2j]).conj()
