@@ -32,7 +32,6 @@ from runner.curvature.graphs.state import (
     differentiable,
     measuring,
     modules_of,
-    refuse_autocast,
     untouched,
 )
 from runner.curvature.operators.peak import allocations
@@ -183,7 +182,6 @@ class CurvatureOperator(SymmetricOperator):
         self._changes.refuse(always=False)
         found: list[list[Products]] = [[] for _ in products]
         with torch.inference_mode(False), torch.enable_grad(), full_precision():
-            refuse_autocast((self.device.type,))
             for start in range(0, count, self.simultaneous):
                 end = start + self.simultaneous
                 rows = {w: r[start:end].to(self.device, self.dtype) for w, r in directions.items()}
