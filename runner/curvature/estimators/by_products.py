@@ -51,11 +51,6 @@ class ProductMetrics(Probes):
         """With H and with the Gauss-Newton matrix."""
         return super().products + sum(self._drawn.values())
 
-    def agreed(self, late: bool) -> bool:
-        drawn = getattr(self.operator, "drawn", None)
-        flag = torch.tensor([float(late)], device=self.operator.device)
-        return late if drawn is None else bool(drawn(flag).item())
-
     def steps(self) -> Iterator[int]:
         """Probes, more of them until the errors are as asked, then sigma_1."""
         count = self.asked.first_probes(WITHOUT_FACTORS, 2 * len(self.nodes))

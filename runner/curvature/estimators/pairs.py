@@ -106,9 +106,6 @@ class Metrics(Measurement):
     def products(self) -> int:  # type: ignore[override]
         return 0 if self.way is None else self.way.products
 
-    def agreed(self, late: bool) -> bool:
-        return late if self.way is None else self.way.agreed(late)
-
     def steps(self) -> Iterator[int]:
         yield 0
         self.way = self.choose(self.asked)

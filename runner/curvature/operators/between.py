@@ -8,7 +8,7 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -143,17 +143,38 @@ def operator_metrics(
         used = list(dict.fromkeys(u for pair in asked.pairs for u in pair))
         columns = sum(operator.sizes[u] for u in used)
         by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
-        few = columns <= max(by_probes, FEW_COLUMNS)
-        if asked.most is not None:
-            few = few and (1 if smooth is None else 2) * columns <= asked.most
-        if few and 6 * columns <= room:
-            return ExactMetrics(asked, 2 * columns, _exact(operator, smooth, used, asked))
+        cost = columns if smooth is None else 2 * columns
+        few = columns <= max(by_probes, FEW_COLUMNS) and 6 * columns <= room
+        if few and (asked.most is None or cost <= asked.most):
+            return ExactMetrics(asked, cost, _exact(operator, smooth, used, asked))
         whole = _Whole(operator)
         tensor = _Tensor(whole, smooth)
         return ProductMetrics(whole, tensor, asked)  # type: ignore[arg-type]
 
-    found = Metrics(asked, choose).run(budget, progress)
-    return found if smooth is not None else _without_gap(found, why)
+    return _OfOperator(asked, choose, operator, why).run(budget, progress)
+
+
+class _OfOperator(Metrics):
+    """Of an operator. no_gap: why there is no gap, "" where there is one."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        choose: Callable[[Asked], Measurement],
+        operator: FunctionOperator,
+        no_gap: str,
+    ) -> None:
+        super().__init__(asked, choose)
+        self.operator = operator
+        self.no_gap = no_gap
+
+    def agreed(self, late: bool) -> bool:
+        flag = torch.tensor([float(late)], device=self.operator.device)
+        return bool(self.operator.drawn(flag).item())
+
+    def result(self) -> InterLayerMetrics | None:
+        found = super().result()
+        return _without_gap(found, self.no_gap) if found and self.no_gap else found
 
 
 def _gauss_newton(operator: FunctionOperator) -> tuple[FunctionOperator | None, str]:
@@ -216,12 +237,11 @@ class _Whole:
         self.sizes = operator.sizes
         self.dtype = operator.dtype
         self.device = operator.device
-        self.drawn = operator.drawn
         self.last: dict[str, Tensor] = {}
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """H r."""
-        drawn = {w: self.drawn(r.contiguous()) for w, r in directions.items()}
+        drawn = {w: self.operator.drawn(r.contiguous()) for w, r in directions.items()}
         self.last = self.operator.apply(drawn)
         return self.last
 

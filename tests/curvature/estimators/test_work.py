@@ -44,16 +44,29 @@ class ThreeBatches(Counted):
     columns, few, enough = 3 * SIZE, 300, 280
 
 
+class OwnLoss(torch.nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x, y):
+        return torch.nn.functional.mse_loss(self.net(x), y)
+
+
 class Network(rc.ParameterOperator):
     """A network of two layers that counts its products, those of its Gauss-Newton matrix too."""
 
     columns, few, enough = 2 * 142, 50, 100
 
-    def __init__(self, stop=math.inf, seconds=0.0):
+    def __init__(self, stop=math.inf, seconds=0.0, own_loss=False):
         torch.manual_seed(0)
         layers = [torch.nn.Linear(4, 20), torch.nn.Tanh(), torch.nn.Linear(20, 2)]
         data = torch.randn(5, 4).double(), torch.randn(5, 2).double()
-        super().__init__(torch.nn.Sequential(*layers).double(), torch.nn.MSELoss(), data)
+        net = torch.nn.Sequential(*layers).double()
+        if own_loss:
+            super().__init__(OwnLoss(net), None, (data, None))
+        else:
+            super().__init__(net, torch.nn.MSELoss(), data)
         self.counter = Counted(stop, seconds)
 
     @property
@@ -117,7 +130,7 @@ def test_no_more_products_than_columns_and_as_many_as_are_stated(estimate, opera
     measured = operator()
     found = estimate(measured)
     assert 0 < measured.count <= measured.columns and not any(reasons_of(found))
-    if type(measured) is Counted:
+    if operator is Counted:
         assert found.products == measured.count
 
 
@@ -127,6 +140,8 @@ def test_a_budget_of_products_is_kept(estimate, operator):
     found = estimate(measured, budget=operator.few)
     assert 0 < measured.count <= operator.few
     assert not all(reasons_of(found))
+    if operator is Counted:
+        assert found.products == measured.count
     none = estimate(operator(), budget=1)
     assert all("budget" in reason for reason in reasons_of(none))
     assert bool((values_of(none) == -1).all())
@@ -149,6 +164,19 @@ def test_ctrl_c_carries_the_result_so_far(estimate, operator):
     assert type(partial) is type(whole) and len(rows_of(partial)) == len(rows_of(whole))
     exact = estimate in (rc.inter_layer_metrics, over_batches)
     assert exact or not all(reasons_of(partial))  # of half a matrix nothing is known
+    if operator is Counted:
+        assert partial.products > 0
+
+
+@pytest.mark.parametrize("way", [by_probes, rc.inter_layer_metrics])
+def test_without_a_gauss_newton_matrix_there_is_no_gap(way):
+    found = way(Network(own_loss=True))
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        way(Network(stop=60, own_loss=True))
+    partial = stopped.value.partial
+    assert not any(reasons_of(found)) and found.keys() == partial.keys()
+    for row in [*found.values(), *partial.values()]:
+        assert math.isnan(row.gap.value) and row.gap.reason
 
 
 @EACH
