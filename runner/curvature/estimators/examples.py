@@ -138,14 +138,14 @@ def batch_errors(  # noqa: PLR0913 (public: each is an option)
     require_counts(2, products=products)
     shares = _shares(weights, len(of_batches))
     groups = dict(getattr(given[0], "groups", {}))
-    request = (groups, min(eigenvalues, of_batches[0].size))
+    request = (of_batches, shares, groups, min(eigenvalues, of_batches[0].size))
     work: _Batches
     columns = (len(of_batches) + len(smooth)) * of_batches[0].size
     most = Budget.of(budget).products
     if of_batches[0].size <= WHOLE and (most is None or columns <= most):
-        work = _Exact(of_batches, shares, *request, smooth)
+        work = _Exact(*request, smooth)
     else:
-        work = _Sketch(of_batches, shares, *request, products, own_generator(generator))
+        work = _Sketch(*request, products, own_generator(generator))
     return work.run(budget, progress)
 
 
@@ -187,20 +187,19 @@ def _jackknife(measured: Measured, shares: Tensor) -> BatchEstimate:
     return BatchEstimate(value, error, estimator_error, count)
 
 
+@dataclass(eq=False)
 class _Batches(Work[dict[str, BatchEstimate]]):
-    """Numbers of the mean of the operators of all batches."""
+    """Numbers of the mean of the operators of all batches. k: of eigenvalues."""
 
     title = "errors over batches"
-    kinds: tuple[str, ...] = ("R", "C")
+    of_batches: list[Symmetric]
+    shares: Tensor
+    groups: dict[str, slice]
+    k: int
 
-    def __init__(
-        self, of_batches: list[Symmetric], shares: Tensor, groups: dict[str, slice], k: int
-    ) -> None:
-        self.of_batches = of_batches
-        self.shares = shares
-        self.groups = groups
-        self.pairs = list(combinations_with_replacement(groups, 2))
-        self.k = k
+    def __post_init__(self) -> None:
+        self.kinds = ["R", "C"]
+        self.pairs = list(combinations_with_replacement(self.groups, 2))
         self.found: Found = {}
 
     @property
@@ -222,21 +221,16 @@ class _Batches(Work[dict[str, BatchEstimate]]):
         return dict.fromkeys(names, nothing)
 
 
+@dataclass(eq=False)
 class _Exact(_Batches):
-    """From the matrices themselves."""
+    """From the matrices themselves. smooth: of Gauss-Newton, of every batch or of none."""
 
-    def __init__(
-        self,
-        of_batches: list[Symmetric],
-        shares: Tensor,
-        groups: dict[str, slice],
-        k: int,
-        smooth: list[Symmetric],
-    ) -> None:
-        super().__init__(of_batches, shares, groups, k)
-        self.smooth = smooth
-        self.kinds = ("R", "C", "D", "gap") if smooth else ("R", "C", "D")
-        self.planned = (len(of_batches) + len(smooth)) * of_batches[0].size
+    smooth: list[Symmetric]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.kinds += ["D", "gap"] if self.smooth else ["D"]
+        self.planned = (len(self.of_batches) + len(self.smooth)) * self.of_batches[0].size
 
     @property
     def products(self) -> int:  # type: ignore[override]
@@ -346,22 +340,17 @@ class _Mean:
         return total.mT if v.dim() == 2 else total[0]
 
 
+@dataclass(eq=False)
 class _Sketch(_Batches):
-    """From products of every batch with the same vectors."""
+    """From products of every batch with the same `count` vectors."""
 
-    def __init__(
-        self,
-        of_batches: list[Symmetric],
-        shares: Tensor,
-        groups: dict[str, slice],
-        k: int,
-        count: int,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__(of_batches, shares, groups, k)
-        self.count = count
-        self.generator = generator
-        self.planned = len(of_batches) * (20 + 6 * k + (1 + len(groups)) * count)
+    count: int
+    generator: torch.Generator
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_each = 20 + 6 * self.k + (1 + len(self.groups)) * self.count
+        self.planned = len(self.of_batches) * of_each
 
     def steps(self) -> Iterator[int]:
         yield from self._of_eigenvectors()
