@@ -27,7 +27,7 @@ from runner.report import compare
 from runner.report.reference import read_reference
 from runner.report.scope import Scope
 from runner.report.score import Score
-from runner.report.unmeasured import undecided
+from runner.report.unmeasured import FACTORS, Unmeasured, padded, undecided
 from runner.stats.intervals import NAN, joined
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ class Material:
         What verdicts read; `shown` itself where nothing more is shown.
     replication
         What the second verdict reads; None where the scope has no seeds for one.
-    padded
-        What verdicts read, with made-up values in the cells that some seeds lack; none where no
-        seed lacks any.
+    lacking
+        The cells of what verdicts read that some of its seeds lack.
     reference
         File of the paper's values, if any.
     """
@@ -115,7 +114,7 @@ class Material:
     shown: Subject
     judged: Subject
     replication: Subject | None = None
-    padded: Sequence[Subject] = ()
+    lacking: Sequence[Unmeasured] = ()
     reference: Path | None = None
 
     @cached_property
@@ -156,13 +155,8 @@ def ask(material: Material, failures: Failures, *, only_figures: bool = False) -
     no_documents: Mapping[str, str] = {}
     no_figures: Figures = {}
     claims, scorecard = _verdicts(judged, material, failures)
-    if not only_figures:
-        others = [
-            _verdicts(_analysis(p, Failures()), material, Failures()) for p in material.padded
-        ]
-        why, seeds = material.scope.unmeasured, len(material.scope.seeds)
-        claims = undecided(claims, [other[0] for other in others], why, seeds)
-        scorecard = undecided(scorecard, [other[1] for other in others], why, seeds)
+    if material.lacking and not only_figures:
+        claims, scorecard = _left_open(claims, scorecard, material)
     if material.replication is not None and not only_figures:
         again = _verdicts(_analysis(material.replication, failures), material, failures)
         claims = _replicated(claims, again[0])
@@ -193,6 +187,21 @@ def _verdicts(
     claims = failures.guard("claims", lambda: _claims(analysis, material.scope), nothing)
     scores = failures.guard("scorecard", lambda: _scorecard(measured, material), _empty(SCORES))
     return claims, scores
+
+
+def _left_open(
+    claims: pd.DataFrame, scorecard: pd.DataFrame, material: Material
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Claims and scorecard, inconclusive where they depend on cells that some seeds lack."""
+    why = material.scope.unmeasured
+    seeds = len(material.scope.seeds)
+    for factor in FACTORS:
+        tables = padded(material.judged.tables, material.lacking, factor)
+        other = _analysis(replace(material.judged, tables=tables), Failures())
+        other_claims, other_scorecard = _verdicts(other, material, Failures())
+        claims = undecided(claims, other_claims, why, seeds)
+        scorecard = undecided(scorecard, other_scorecard, why, seeds)
+    return claims, scorecard
 
 
 def _replicated(made: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ numbers missing or far from another seed's. What no such number moves keeps its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,30 +69,27 @@ def padded(tables: Tables, cells: Sequence[Unmeasured], factor: float) -> Tables
     return made
 
 
-def undecided(
-    made: pd.DataFrame, others: Iterable[pd.DataFrame], why: str, seeds: int
-) -> pd.DataFrame:
-    """A table of verdicts, inconclusive where the row of one of `others` has another verdict.
+def undecided(made: pd.DataFrame, other: pd.DataFrame, why: str, seeds: int) -> pd.DataFrame:
+    """A table of verdicts, inconclusive where the row of `other` has another verdict.
 
-    made: claims or a scorecard; claims that do not depend on the protocol keep their verdict.
-    others: the same with other values for what was not measured; a row that is not there counts as
-    another verdict. why: first words of what is then said. seeds: of the paper, which
-    would decide it.
+    made: claims or a scorecard; claims that do not depend on the protocol stay as they are. other:
+    the same with other values for what was not measured; without these rows no verdict is kept.
+    why: first words of such a row, and of one that was inconclusive and reads what was not
+    measured. seeds: of the paper, which would decide it.
     """
-    import numpy as np
-
     said = "detail" if "detail" in made else "reason"
-    moved = np.zeros(len(made), dtype=bool)
-    for other in others:
-        moved |= (
-            len(other) != len(made) or made["verdict"].to_numpy() != other["verdict"].to_numpy()
-        )
-    changed = made["verdict"].isin(UNDECIDABLE) & moved
+    changed = made["verdict"].isin(UNDECIDABLE)
+    reads = made["verdict"].eq("inconclusive") & ~made[said].str.startswith(why)
+    if len(other) == len(made):
+        changed &= made["verdict"] != other["verdict"].to_list()
+        reads &= made[said] != other[said].to_list()
     if "independent" in made:
         changed &= ~made["independent"].astype(bool)
+        reads &= ~made["independent"].astype(bool)
     open_ended = made.copy()
     open_ended.loc[changed, "verdict"] = "inconclusive"
-    open_ended.loc[changed, said] = [joined(why, text) for text in made.loc[changed, said]]
     open_ended.loc[changed, "seeds_needed"] = float(seeds)
     open_ended.loc[changed, "undecidable"] = ""
+    first = changed | reads
+    open_ended.loc[first, said] = [joined(why, text) for text in made.loc[first, said]]
     return open_ended

@@ -30,7 +30,6 @@ from runner.report.manifest import (
 from runner.report.page import Page
 from runner.report.place import Protocol
 from runner.report.reference import reference_path
-from runner.report.unmeasured import FACTORS, padded
 from runner.report.write import (
     console_lines,
     remove_stale,
@@ -140,16 +139,12 @@ def material_of(collection: Collection, reference: Path | None) -> Material:
     same = len(cells) == len(collection.shown) and settings == shown.experiment
     judged = shown if same else Subject(settings, merge(cells), beside)
     further = collection.replication
-    lacking = collection.unmeasured
-    factors = FACTORS if lacking else ()
     return Material(
         scope=collection.scope,
         shown=shown,
         judged=judged,
         replication=Subject(settings, merge(further), beside) if further else None,
-        padded=[
-            Subject(settings, padded(judged.tables, lacking, factor), beside) for factor in factors
-        ],
+        lacking=collection.unmeasured,
         reference=reference,
     )
 

@@ -2,6 +2,8 @@
 experiment, with copies of published cells under one more value of each parameter and one more
 seed."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -131,6 +133,29 @@ def test_no_claim_number_or_statistic_moves(name, tmp_path):
     answers = asked(before, name), asked(collected(job), name)
     for table in ("stats", "claims", "scorecard"):
         pd.testing.assert_frame_equal(*(getattr(found, table) for found in answers))
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exp5_attention",
+        pytest.param("exp1_resonance", marks=pytest.mark.slow),
+        pytest.param("exp3_gn_gap", marks=pytest.mark.slow),
+        pytest.param("exp4_diamond", marks=pytest.mark.slow),
+    ],
+)
+def test_a_cell_that_one_seed_lacks_leaves_open_what_reads_it(name, tmp_path):
+    before = collected(published_job(name, tmp_path))
+    lacking = next(cell for cell in before.judged if cell.meta["seed"] == 44)
+    after = replace(before, cells=tuple(cell for cell in before.cells if cell.id != lacking.id))
+    whole, answers = asked(before, name), asked(after, name)
+    for table, said in (("claims", "detail"), ("scorecard", "reason")):
+        found = getattr(answers, table)
+        moved = found[found["verdict"] != getattr(whole, table)["verdict"]]
+        assert set(moved["verdict"]) <= {"inconclusive"}
+        assert moved[said].str.startswith(after.scope.unmeasured).all()
+        assert len(moved) or table == "scorecard"
 
 
 @pytest.mark.slow

@@ -65,11 +65,15 @@ def test_what_a_value_could_move_is_inconclusive():
     )
     first = made.assign(verdict=["inconclusive", "refuted", "confirmed", "inconclusive"])
     second = made.assign(verdict=["confirmed", "refuted", "refuted", "not run"])
-    found = undecided(made, [first, second], "1 of 9 cells", 5)
+    found = undecided(undecided(made, first, "1 of 9 cells", 5), second, "1 of 9 cells", 5)
     assert list(found["verdict"]) == ["inconclusive", "refuted", "inconclusive", "not run"]
     assert list(found["seeds_needed"]) == [5, 3, 5, 3]
     assert list(found["detail"]) == ["1 of 9 cells; n = 4", "n = 4"] * 2
-    failed = undecided(made, [made.iloc[:0]], "1 of 9 cells", 5)
+    failed = undecided(made, made.iloc[:0], "1 of 9 cells", 5)
     assert list(failed["verdict"]) == ["inconclusive"] * 3 + ["not run"]
-    theorem = undecided(made.assign(independent=True), [first, second], "1 of 9 cells", 5)
-    assert list(theorem["verdict"]) == verdicts and undecided(made, [], "", 5).equals(made)
+    reading = made.assign(verdict="inconclusive")
+    found = undecided(reading, reading.assign(detail=["", *["n = 4"] * 3]), "1 of 9 cells", 5)
+    assert list(found["detail"]) == ["1 of 9 cells; n = 4", *["n = 4"] * 3]
+    assert list(found["seeds_needed"]) == [3] * 4
+    theorem = undecided(made.assign(independent=True), first, "1 of 9 cells", 5)
+    assert list(theorem["verdict"]) == verdicts and undecided(made, made, "", 5).equals(made)
