@@ -103,6 +103,9 @@ class Data:
     def _batches(self, given: Iterable[Any]) -> Iterator[Batch]:
         """What is given, one after the other. A loader draws from a stream of its own, which begins
         as the program's and goes on from one reading to the next: that of the program stays."""
+        if isinstance(given, list):  # nothing is drawn
+            yield from (as_batch(one, self.alone) for one in given)
+            return
         batches = None
         while True:
             outside = random_states()

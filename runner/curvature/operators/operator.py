@@ -45,7 +45,7 @@ from runner.curvature.operators.symmetric import SymmetricOperator, columns_of
 from runner.curvature.operators.weighing import Weigher
 
 MEMORY_BUDGET = 1 << 30
-TWINS = 4
+TWINS = 2
 """Examples with which identities 2, 3 and 5 are compared."""
 T = TypeVar("T", bound="FunctionOperator")
 
