@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.traces import trace_estimate
-from runner.curvature.function.context import random_state
+from runner.curvature.function.context import placed, random_state
 from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.operators.between import operator_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
@@ -121,12 +120,12 @@ class Monitor:
 
     def measure(self, step: int) -> Row:
         """Measures now, and keeps the row."""
-        row = self._measured(self.module, step)
+        row = self._measured(step)
         self.rows.append(row)
         return row
 
     def over_checkpoints(self, files: str | Iterable[str | Path]) -> list[Row]:
-        """One row for each saved state, in a copy of the module.
+        """One row for each saved state, read into the module, which is then as before.
 
         Parameters
         ----------
@@ -140,13 +139,13 @@ class Monitor:
         ValueError
             For a pattern without files, and a file without a state that fits the module.
         """
-        twin = copy.deepcopy(self.module)
-        rows = []
-        for step, path in checkpoint_files(files):
-            load_state(twin, path)
-            rows.append(self._measured(twin, step) | {"file": str(path)})
-        self.rows += rows
-        return rows
+        earlier = len(self.rows)
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        with placed(self.module.modules(), {}), restored(tensors):
+            for step, path in checkpoint_files(files):
+                load_state(self.module, path)
+                self.rows.append(self._measured(step) | {"file": str(path)})
+        return self.rows[earlier:]
 
     def to_frame(self) -> DataFrame:
         """The rows, indexed by step."""
@@ -155,24 +154,24 @@ class Monitor:
     def __repr__(self) -> str:
         return f"Monitor(every {self.every} steps, {len(self.rows)} rows)"
 
-    def _measured(self, module: nn.Module, step: int) -> Row:
+    def _measured(self, step: int) -> Row:
         began = time.monotonic()
         row: Row = {"step": step}
         try:
-            with untouched(module, self.seed is None):
-                row |= self._numbers(module)
+            with untouched(self.module, self.seed is None):
+                row |= self._numbers()
         except MeasurementError as error:
             if not self.rows:
                 raise
             row["reason"] = " ".join(str(error).split())
         return row | {"seconds": time.monotonic() - began}
 
-    def _numbers(self, module: nn.Module) -> Row:
+    def _numbers(self) -> Row:
         row: Row = {}
         settings: Row = {"check": not self.rows}
         if self.seed is not None:
             settings["seed"] = self.seed
-        about = module, self.loss, self.data
+        about = self.module, self.loss, self.data
         if self.asked["eigenvalues"] or self.asked["trace"] or self.measures:
             row |= self._of(ParameterOperator(*about, **{**settings, **self.settings}))
         if layers := self.asked["layers"]:
@@ -210,21 +209,32 @@ def _number(value: Any) -> float:
 
 @contextmanager
 def untouched(module: nn.Module, evaluation: bool) -> Iterator[None]:
-    """Modes, buffers, gradients and random states afterwards are what they were before."""
+    """Modes, buffers, gradients and random states afterwards are what they were before.
+
+    `module.eval()` is not called: layers that override it write to their weights.
+    """
     modes = {m: m.training for m in module.modules()}
-    buffers = [(b, b.detach().clone()) for b in module.buffers()]
     gradients = [(p, p.grad) for p in module.parameters()]
     try:
-        with random_state():
-            if evaluation:
-                module.eval()
+        with random_state(), restored(module.buffers()):
+            for m in modes:
+                m.training = m.training and not evaluation
             yield
     finally:
         for m, training in modes.items():
             m.training = training
-        with torch.no_grad():
-            for buffer, before in buffers:
-                if not torch.equal(buffer, before):
-                    buffer.copy_(before)
         for parameter, gradient in gradients:
             parameter.grad = gradient
+
+
+@contextmanager
+def restored(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """The tensors afterwards have the values that they had before."""
+    kept = [(t, t.detach().clone()) for t in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, before in kept:
+                if not torch.equal(tensor, before):
+                    tensor.copy_(before)

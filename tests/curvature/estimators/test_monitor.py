@@ -148,6 +148,81 @@ def test_curves_over_saved_checkpoints(tmp_path):
         curve.over_checkpoints([tmp_path / "other.pt"])
 
 
+class Stopped(nn.Linear):
+    """Interrupted at the n-th call."""
+
+    calls = -1
+
+    def forward(self, x):
+        self.calls -= 1
+        if self.calls == 0:
+            raise KeyboardInterrupt
+        return super().forward(x)
+
+
+def test_checkpoints_of_a_loss_that_reads_the_parameters_of_the_network(tmp_path):
+    """A penalty: its derivative at the saved weights counts, and the network is as before."""
+    net = nn.Sequential(Stopped(4, 3)).double()
+    weight = net[0].weight
+
+    def loss(f, y):
+        return nn.functional.cross_entropy(f, y) + 3 * (net[0].weight ** 4).sum()
+
+    def state():
+        return [
+            net[0].weight is weight,
+            weight.grad is gradient,
+            net.training,
+            weight.detach().clone(),
+            torch.get_rng_state(),
+        ]
+
+    gradient = weight.grad = torch.ones_like(weight)
+    watch = rc.monitor(net, loss, DATA)
+    truths = []
+    for step in (1, 2):
+        torch.save(net.state_dict(), tmp_path / f"step{step}.pt")
+        largest = torch.linalg.eigvalsh(rc.ParameterOperator(net, loss, DATA).dense())[-1]
+        truths.append(float(largest))
+        with torch.no_grad():
+            weight.mul_(-1.5)
+    before = state()
+    rows = watch.over_checkpoints(str(tmp_path / "step*.pt"))
+    assert [row["lambda_1"] for row in rows] == pytest.approx(truths, rel=1e-6)
+    net[0].calls = 3
+    with pytest.raises(KeyboardInterrupt):
+        watch.over_checkpoints(str(tmp_path / "step*.pt"))
+    for now, then in zip(state(), before, strict=True):
+        assert now is then or torch.equal(now, then)
+
+
+def test_layers_that_merge_their_weights_for_evaluation_are_not_written_to():
+    class Adapted(nn.Linear):
+        merged = False
+
+        def __init__(self):
+            super().__init__(4, 3)
+            self.down, self.up = nn.Parameter(torch.ones(1, 4)), nn.Parameter(torch.ones(3, 1))
+
+        def train(self, mode=True):
+            if mode == self.merged:
+                sign = -1 if mode else 1
+                self.weight.data += sign * self.up.detach() @ self.down.detach()
+                self.merged = not mode
+            return super().train(mode)
+
+        def forward(self, x):
+            plain = super().forward(x)
+            return plain if self.merged else plain + x @ (self.up @ self.down).T
+
+    net = nn.Sequential(Adapted(), nn.Dropout(0.5)).double()
+    before = net[0].weight.detach().clone()
+    row = watching(net)(0)
+    assert net[0].weight.equal(before) and not net[0].merged and net[1].training
+    truth = rc.ParameterOperator(net[:1], nn.CrossEntropyLoss(), DATA).dense()
+    assert row["lambda_1"] == pytest.approx(float(torch.linalg.eigvalsh(truth)[-1]), rel=1e-6)
+
+
 # ------------------------------------------------------- the page, and callbacks of other libraries
 
 
