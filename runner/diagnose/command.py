@@ -25,7 +25,8 @@ def diagnose_command(call: Call) -> int:
 
     The function takes nothing and returns (module, loss, batch) or (module, loss, loader): a
     torch.nn.Module, best in evaluation mode, loss(output, target) as in torch, and batch = (input,
-    target). To follow a training it yields (step, module, loss, batch or loader) as often as it
+    target); loss is None for a module that returns its loss itself (output=loss where it returns
+    more). To follow a training it yields (step, module, loss, batch or loader) as often as it
     likes; checkpoints=FILES measures a network that it returns at saved states. It runs in the
     process of the command, without arguments and input; what it prints is on standard error.
 

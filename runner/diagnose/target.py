@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -52,14 +52,15 @@ class Target:
 class Snapshot:
     """A network at one step.
 
-    batches: (input, target) each; loader: whether they came from a loader; more: whether that had
-    more batches than were used; state: the file that the weights were read from.
+    loss: None where the module returns its loss. batches: (input, target) each, or what such a
+    module takes; loader: whether they came from a loader; more: whether that had more batches than
+    were used; state: the file that the weights were read from.
     """
 
     step: int
     module: nn.Module
     loss: Any
-    batches: list[tuple[Any, Any]]
+    batches: list[Any]
     loader: bool
     more: bool = False
     state: str = ""
@@ -219,10 +220,11 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
     if isinstance(loss, type):
         found = loss.__name__
         raise SettingError(f"target: expected a loss, found the class {found}; return {found}()")
-    if not callable(loss) and loss not in LOSSES:
+    alone = loss is None
+    if not alone and not callable(loss) and loss not in LOSSES:
         found = type(loss).__name__
         raise SettingError(f"target: expected loss(output, target), found {found}; return {SHAPE}")
-    single = isinstance(data, tuple) and len(data) == 2
+    single = (isinstance(data, tuple) and len(data) == 2) or (alone and isinstance(data, Mapping))
     source = [data] if single else data
     if not hasattr(source, "__iter__"):
         found = type(data).__name__
@@ -232,10 +234,10 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
     if not batches:
         raise SettingError("target: expected batches (input, target), found nothing")
     for batch in batches:
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
+        if not alone and (not isinstance(batch, tuple | list) or len(batch) != 2):
             found = _shape(batch) + _remedy(batch)
             raise SettingError(f"target: expected batches (input, target), found {found}")
-    placed = [(_to(x, device), _to(y, device)) for x, y in batches[:limit]]
+    placed = [_to(_as_tuple(batch), device) for batch in batches[:limit]]
     return Snapshot(int(step), module.to(device), loss, placed, not single, len(batches) > limit)
 
 
@@ -258,6 +260,11 @@ def own_randomness(loader: Any = None) -> Iterator[None]:
                 generator.set_state(state)
             if fresh:
                 loader._iterator = None
+
+
+def _as_tuple(batch: Any) -> Any:
+    """A list would be several batches."""
+    return tuple(batch) if isinstance(batch, list) else batch
 
 
 def _to(value: Any, device: str) -> Any:

@@ -120,6 +120,17 @@ def test_groups_of_a_loss_without_gauss_newton_matrix_keep_what_the_hessian_give
     assert not math.isnan(float(table(folder, "scalars")["value"].iloc[0]))
 
 
+def test_a_module_that_returns_its_loss_is_measured_as_with_a_loss_of_its_outputs(tmp_path):
+    def values(target, *words):
+        status, _, folder = diagnose(target, tmp_path / target, "parts=trace,noise", *words)
+        assert status == 0
+        return list(table(folder, "scalars")["value"])
+
+    assert values("own_loss", "output=loss") == pytest.approx(values("loader"))
+    with refusal("name its loss, as in output=loss; there are logits, loss", SettingError):
+        diagnose("own_loss", tmp_path / "unnamed")
+
+
 def test_noise_without_a_loader_is_answered_in_one_line(tmp_path):
     with refusal("noise needs a loader, and the target gives one batch", SettingError):
         diagnose("batch", tmp_path, "parts=noise")

@@ -152,9 +152,14 @@ class Function:
         else:
             value = self.loss(output, tree_map(widen, fresh(target)) if wide else fresh(target))
         if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
-            raise MeasurementError(
-                f"the loss returned {type(value).__name__}: expected a scalar tensor"
-            )
+            kind = type(value).__name__
+            if self.loss is None and (names := _names(value)):
+                likely = next((name for name in names if "loss" in name), names[0])
+                raise MeasurementError(
+                    f"the module returned {kind}: with loss=None name its loss, as in output="
+                    f"{likely}; there are {some(names)}"
+                )
+            raise MeasurementError(f"the loss returned {kind}: expected a scalar tensor")
         if value.is_complex():
             raise MeasurementError(
                 "the loss is complex: expected a real number, such as (f - y).abs().square().mean()"
