@@ -32,8 +32,8 @@ LEAST_STEPS = 8
 """Products with each vector of a search for copies, at least."""
 ROUNDINGS = 8
 """Rounding of a product Hv, in last places of the largest eigenvalue: no residual sees it."""
-TOLERANCE = {torch.float64: 1e-9}
-"""Default tolerances; 1e-4 for other precisions, where products have their own rounding."""
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""Default tolerances; two roundings for other precisions."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -111,7 +111,7 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
         How many pairs, and of which end: "largest", "smallest" or "magnitude".
     tolerance
         Of a residual, relative to the largest modulus found (default 1e-9 in float64, 1e-4 in
-        float32).
+        float32, two roundings in half precision).
     block
         Vectors of the search that are multiplied together; default 1 for k = 1, else 2. An
         eigenvalue may repeat, as each does once per output in a linear layer under squared error. A
@@ -120,8 +120,8 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
         as not `certain`.
     memory_budget
         Bytes for vectors of length n, of which at least k + 2 blocks are held; more of them save
-        products. They have the device and dtype of the operator. A RuntimeWarning tells when the
-        least number does not fit.
+        products. They have the device and dtype (at least float32) of the operator. A
+        RuntimeWarning tells when the least number does not fit.
 
     Returns
     -------
@@ -172,7 +172,8 @@ def eigenpair_search(
     if block is not None:
         require_counts(1, block=block)
     if tolerance is None:
-        tolerance = TOLERANCE.get(symmetric.dtype, 1e-4)
+        rounding = torch.finfo(symmetric.dtype).eps
+        tolerance = TOLERANCE.get(symmetric.dtype, 2 * rounding)
     search = _Search(symmetric, k, which, tolerance, generator)
     if not search.exact:
         search.prepare(block or min(k, 2), memory_budget)
@@ -205,7 +206,7 @@ class _Search(Method[Eigenpairs]):
     def prepare(self, block: int, budget: int) -> None:
         """The basis, as large as the budget allows."""
         n = self.symmetric.size
-        itemsize = self.symmetric.dtype.itemsize
+        itemsize = self.symmetric.wide.itemsize
         k = self.k
         least = min(n, k + 3 * block)
         wanted = n if n <= WHOLE else max(4 * k, 64)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.estimate import full
-from runner.curvature.estimators.operator import SKEW, Symmetric
+from runner.curvature.estimators.operator import Symmetric
 from runner.curvature.function.errors import MeasurementError
 
 COLUMNS = 1 << 16
@@ -38,7 +38,7 @@ class Krylov:
         self.block = block
         self.most = most
         self.fresh = fresh
-        dtype = symmetric.dtype
+        dtype = symmetric.wide
         self.rows = torch.empty(most + block, symmetric.size, dtype=dtype, device=symmetric.device)
         self.matrix = full(0.0, most + block, most + block)
         self.last = self.matrix[:block, :block].clone()  # couples the last block to the next
@@ -107,7 +107,7 @@ class Krylov:
         matrix = self.matrix[:m, :m]
         skew = float((matrix - matrix.mT).abs().max())
         self.skew = max(self.skew, skew)
-        if skew > SKEW * self.largest:
+        if skew > self.symmetric.skew * self.largest:
             raise MeasurementError(
                 "expected a symmetric operator, found products that differ from those of the "
                 f"transpose by {skew / self.largest:.0e} of the largest"

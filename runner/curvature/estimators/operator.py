@@ -18,7 +18,9 @@ from runner.curvature.estimators.estimate import ldexp, on_sphere
 NOT_FINITE = "a product is not finite"
 """The reason of a NaN."""
 SKEW = 1e-3
-"""Largest difference from the transpose, relative to the largest entry."""
+"""Largest difference from the transpose, relative to the largest entry; SKEWED roundings of
+operators that have more than that."""
+SKEWED = 16
 TOGETHER = 8
 """Vectors that are multiplied at once."""
 ORDINARY = 60
@@ -54,6 +56,8 @@ class Symmetric:
         if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
             raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
         self.size = int(shape[0])
+        self.wide = torch.promote_types(self.dtype, torch.float32)  # of bases: half is not enough
+        self.skew = _skew(self.dtype)
 
     def matvec(self, v: Tensor) -> Tensor:
         """H v in float64, v (n,); neither scaled nor refused."""
@@ -135,7 +139,7 @@ class Symmetric:
         rows = torch.cat([self._raw(part).to(torch.float64) for part in eye.split(TOGETHER)])
         self._scale(float(rows.abs().max()))
         rows = _times_power(rows, -self.exponent)
-        _refuse_skew(rows)
+        _refuse_skew(rows, self.skew)
         return (rows + rows.mT) / 2
 
 
@@ -169,9 +173,14 @@ def own_generator(generator: torch.Generator | None) -> torch.Generator:
     return torch.Generator().manual_seed(0) if generator is None else generator
 
 
-def _refuse_skew(matrix: Any) -> None:
-    """Of torch, numpy or scipy. Raises ValueError where the transpose differs by SKEW or more."""
-    if abs(matrix - matrix.T).max() > SKEW * abs(matrix).max():
+def _skew(dtype: torch.dtype) -> float:
+    """Largest difference from the transpose that rounding explains, relative."""
+    return max(SKEW, SKEWED * torch.finfo(dtype).eps)
+
+
+def _refuse_skew(matrix: Any, allowed: float = SKEW) -> None:
+    """Of torch, numpy or scipy. Raises ValueError where the transpose differs by more."""
+    if abs(matrix - matrix.T).max() > allowed * abs(matrix).max():
         raise ValueError("expected a symmetric matrix, found one that differs from its transpose")
 
 

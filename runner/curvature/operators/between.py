@@ -203,12 +203,13 @@ def _exact(
         gauss_newton = yield from _columns(smooth, used)
     cost = sum(operator.sizes[u] for u in used) * (1 if smooth is None else 2)
     eps = float(torch.finfo(operator.dtype).eps)
+    rounded = max(4 * eps, min(64 * eps, 1e-3))  # 64 places of half precision would be all of it
 
     def parts(pair: Pair) -> list[Tensor]:
         whole = total[pair]
         smooth_part = gauss_newton[pair]
         rest = whole - smooth_part
-        rounding = 64 * eps * float(whole.norm() + smooth_part.norm())
+        rounding = rounded * float(whole.norm() + smooth_part.norm())
         if float(rest.norm()) <= rounding:
             rest = torch.zeros_like(rest)
         return [whole, smooth_part, rest]

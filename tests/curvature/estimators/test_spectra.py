@@ -1,5 +1,6 @@
 """Spectra of operators against dense matrices; errors by their coverage."""
 
+import copy
 import math
 from itertools import product
 
@@ -24,6 +25,21 @@ from tests.errors import refusal
 def symmetric(values, seed=0):
     q, _ = torch.linalg.qr(normal(len(values), len(values), generator=seeded(seed)))
     return (q * values) @ q.mT
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("width", [4, 24], ids=["whole matrix", "search"])
+def test_eigenpairs_in_half_precision_are_within_their_errors(dtype, width):
+    torch.manual_seed(0)
+    narrow = tanh_net(10, width, 4).to(dtype)
+    data = [(torch.randn(40, 10).to(dtype), torch.randn(40, 4).to(dtype))]
+    found = rc.top_eigenpairs(rc.ParameterOperator(narrow, nn.MSELoss(), data), 3)
+    wide = [tuple(t.double() for t in data[0])]
+    exact = rc.ParameterOperator(copy.deepcopy(narrow).double(), nn.MSELoss(), wide).dense()
+    values = torch.linalg.eigvalsh(exact).flip(0)[:3]
+    assert found.converged.all()
+    assert ((found.values - values).abs() <= found.error).all()
+    assert (found.values - values).abs().max() < torch.finfo(dtype).eps
 
 
 SLOW = pytest.mark.slow

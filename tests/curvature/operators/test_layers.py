@@ -52,6 +52,22 @@ def own(forward):
     return ready(Own(forward, a=nn.Linear(6, 5), b=nn.Linear(5, 5), c=nn.Linear(5, 3)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("activation", [nn.Tanh(), nn.ReLU()])
+def test_metrics_in_half_precision_are_those_of_its_weights_in_double(dtype, activation):
+    torch.manual_seed(0)
+    narrow = nn.Sequential(nn.Linear(6, 9), activation, nn.Linear(9, 3)).to(dtype)
+    inputs, targets = torch.randn(20, 6).to(dtype), torch.randn(20, 3).to(dtype)
+    operator = LayerOperator(narrow, nn.MSELoss(), (inputs, targets), ["0", "2"])
+    found = inter_layer_metrics(operator)["0", "0"]
+    data = inputs.double(), targets.double()
+    wide = copy.deepcopy(narrow).double()
+    exact = inter_layer_metrics(LayerOperator(wide, nn.MSELoss(), data, ["0", "2"]))["0", "0"]
+    for name in ("R", "D", "gap"):
+        value = getattr(exact, name).value
+        assert getattr(found, name).value == pytest.approx(value, rel=0.05), name
+
+
 # ---------------------------------------------------------- hooks, transforms and states of modules
 
 
