@@ -27,7 +27,8 @@ HEAD = """# Margins and criteria
 Made by `python -m docs.criteria` from the files and the history of this repository.
 *fixed in* is the commit in which the limits first stood in their present form (they may be older
 in another form), *first result* the first commit with a report of the experiment. A criterion that
-is younger than the first result may have been chosen with it in view.
+is younger than the first result, or whose limits are older but were applied to something else
+before (listed below as changed), may have been chosen with it in view.
 
 The default margin of printed numbers, ±25 %, was fixed in 3f8faa74: before the first results of
 Experiments 2 and 6, and after those of Experiments 1, 1b, 3, 3b, 4 and 5 (037520f1, fd663b37),
@@ -56,8 +57,8 @@ def first_result(name: str) -> tuple[str, int, str]:
     return first_commit("--diff-filter=A", "--", *places)
 
 
-def criteria() -> Iterator[tuple[str, str, str, str, tuple[str, int, str]]]:
-    """(experiment, what, limits, reason, commit that fixed them)."""
+def criteria() -> Iterator[tuple[str, str, str, str, tuple[str, int, str], bool]]:
+    """(experiment, what, limits, reason, commit that fixed them, whether they have a history)."""
     for path in sorted((ROOT / "conf" / "experiment").glob("*.yaml")):
         for line in path.read_text(encoding="utf-8").splitlines():
             match = CRITERION.match(line)
@@ -65,7 +66,14 @@ def criteria() -> Iterator[tuple[str, str, str, str, tuple[str, int, str]]]:
                 text = f"{match['name']}: {match['limits']}"
                 fixed = first_commit("-S", text, "--", "conf/experiment")
                 limits = match["limits"].strip("{ ,")
-                yield path.stem, match["name"], limits, match["reason"], fixed
+                yield (
+                    path.stem,
+                    match["name"],
+                    limits,
+                    match["reason"],
+                    fixed,
+                    bool(match["history"]),
+                )
     for path in sorted((ROOT / "experiments" / "reference").glob("*.csv")):
         with open(path, newline="", encoding="utf-8") as stream:
             margins = {
@@ -73,7 +81,7 @@ def criteria() -> Iterator[tuple[str, str, str, str, tuple[str, int, str]]]:
             }
         for margin, reason in sorted(margins):
             fixed = first_commit("-S", f",{margin},{reason[:40]}", "--", "experiments/reference")
-            yield path.stem, "margin of printed numbers", margin, reason, fixed
+            yield path.stem, "margin of printed numbers", margin, reason, fixed, False
 
 
 CHANGED = """
@@ -199,9 +207,9 @@ def second() -> Iterator[tuple[str, int, str, str]]:
 def main() -> None:
     """Print the page."""
     rows, counts = [], Counter[str]()
-    for name, what, limits, reason, (commit, time, _) in criteria():
+    for name, what, limits, reason, (commit, time, _), is_changed in criteria():
         result, result_time, _ = first_result(name)
-        when = "after" if 0 < result_time <= time else "before"
+        when = "after" if is_changed or 0 < result_time <= time else "before"
         counts[when] += 1
         rows.append((name, what, limits, reason, commit, result, when))
     lead = f"{counts['before']} were fixed before the first result, {counts['after']} after it.\n\n"

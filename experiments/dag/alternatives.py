@@ -82,6 +82,11 @@ BOTTLENECK: Alternatives = (
         ("rank bound, example",),
     ),
     Alternative("the widest layer is the narrowest", reversed_order("d_u"), ("R_far falls",)),
+    Alternative(
+        "C and D exchange their places",
+        columns_exchanged(("C_estimate", "D_estimate")),
+        ("C_far less sensitive",),
+    ),
 )
 SQUARED = "the gap is linear in the square of E[σ''²]"
 GAP: Alternatives = (

@@ -1,9 +1,9 @@
 """Samples, intervals of differences, and equivalence tests; no verdicts (`runner.stats.judge`).
 
 Two means are equal by an equivalence test (TOST at 5 %): the 90 % interval of their difference is
-compared with a margin that was fixed beforehand. Inside: *reproduced*. Wholly outside: *not
-reproduced*. Otherwise *inconclusive*, with the number of seeds that would decide it. A difference
-that is not significant is never taken for agreement.
+compared with a margin (docs/criteria.md: when each was fixed). Inside: *reproduced*. Wholly
+outside: *not reproduced*. Otherwise *inconclusive*, with the number of seeds that would decide it.
+A difference that is not significant is never taken for agreement.
 """
 
 from __future__ import annotations
