@@ -5,13 +5,16 @@ from __future__ import annotations
 from runner.contract import Alternative, Alternatives
 from runner.stats.alternatives import changed, scaled, shifted
 
+GROSS = 10
+"""Factor from which an alternative is a gross error."""
 BOUNDED = ("largest", "ratio", "sharper_ratio")
 
 
 def _times(factor: float, *lemmas: str) -> Alternative:
-    return Alternative(
-        f"the quantity is {factor:g} times as large", scaled(factor, *BOUNDED), lemmas
-    )
+    text = f"the quantity is {factor:g} times as large"
+    if factor >= GROSS:
+        text += " (a loose bound: only gross errors fail)"
+    return Alternative(text, scaled(factor, *BOUNDED), lemmas)
 
 
 HESSIAN: Alternatives = (
