@@ -52,10 +52,10 @@ def fresh(tree: Any) -> Any:
 
 
 def as_batch(given: Any, alone: bool) -> Batch:
-    """One batch. alone: the module returns its loss, and all of it is the input."""
+    """One batch. alone: the module returns its loss, and all is its input, except a target None."""
     if isinstance(given, Batch):
         return given
-    if alone and not _is_pair(given):
+    if alone and not (_is_pair(given) and given[1] is None):
         return Batch(given, None)
     if not _is_pair(given):
         kind = type(given).__name__
@@ -78,8 +78,13 @@ def as_batches(data: Any, alone: bool) -> Iterable[Any]:
             f"found {type(data).__name__}"
         )
     single = isinstance(data, tuple) or (isinstance(data, Mapping) and alone)
-    single = single or (isinstance(data, list) and len(data) == 2 and isinstance(data[0], Tensor))
-    return [data] if single else data
+    two_tensors = isinstance(data, list) and len(data) == 2 and isinstance(data[0], Tensor)
+    if two_tensors and alone:
+        raise MeasurementError(
+            "with loss=None a list of two tensors is one batch or two: expected (x, y) for "
+            "module(x, y), or [(x, None), (y, None)] for two batches"
+        )
+    return [data] if single or two_tensors else data
 
 
 def first_tensor(tree: Any) -> Tensor | None:

@@ -86,7 +86,10 @@ def batch_failure(
     advice = "Check the shapes and dtypes of the data and the range of the labels"
     if alone:
         what = f"module(input) failed on input {inputs}"
-        advice = "With loss=None all that the module takes is its input: ((x, y), None), or a dict"
+        advice = (
+            "With loss=None all of a batch is its input: (x, y) for module(x, y), (x, None) for "
+            "module(x), or a dict"
+        )
     return MeasurementError(f"{what}: {type(error).__name__}: {text}. {advice}")
 
 

@@ -118,6 +118,19 @@ def test_a_loss_of_one_value_for_each_example_in_small_batches(sizes, check):
     assert relative(operator.dense(), expected) < 1e-12
 
 
+def test_all_that_a_module_that_returns_its_loss_is_given_is_its_input():
+    def masked(m, x, mask=None):
+        each = m.net(x).square()
+        return each.mean() if mask is None else (each * mask).mean()
+
+    module, mask = Own(masked, net=net()), torch.rand(len(X), 1, generator=seeded()).double()
+    expected = parameter_matrix("hessian", module, lambda value, y: value, (X, mask), None)
+    for given in [(X, mask), [[X, mask]], ((X, mask), None), ((X,), {"mask": mask})]:
+        assert relative(ParameterOperator(module, None, given).dense(), expected) < 1e-12
+    with refusal(r"\[\(x, None\), \(y, None\)\] for two batches"):
+        ParameterOperator(module, None, [X, mask])
+
+
 def test_inputs_that_require_a_gradient_keep_that():
     def residual(m, x):
         u = m.net(x).sum(1, keepdim=True)
