@@ -18,6 +18,7 @@ from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_genera
 from runner.curvature.estimators.samples import Samples, student
 from runner.curvature.estimators.work import ENDED, Budget, Work
 from runner.curvature.function.errors import MeasurementError, require_counts
+from runner.curvature.operators.weighing import ASK
 from runner.curvature.result import Estimated
 
 WHOLE = 512
@@ -89,7 +90,8 @@ def batch_errors(  # noqa: PLR0913 (public: each is an option)
         One symmetric operator for each of at least two batches: a `ParameterOperator` or
         `LayerOperator` built with that batch alone, or matrices. Groups are those of the first one.
     weights
-        What the batches weigh in the mean, default equally: their numbers of examples.
+        What the batches weigh in the mean. Default: what the operators' own weights say, such as
+        their numbers of examples; of matrices, equally.
     gauss_newton
         The Gauss–Newton operators of the same batches, for the gap.
     eigenvalues
@@ -110,8 +112,8 @@ def batch_errors(  # noqa: PLR0913 (public: each is an option)
     Raises
     ------
     ValueError
-        For fewer than two batches, operators of different shapes, and weights that are not
-        positive.
+        For fewer than two batches, operators of different shapes, weights that are not positive,
+        and batches that differ in labels for each example, without `weights`.
     KeyboardInterrupt
         At Ctrl-C, with what is known as `.partial`.
 
@@ -136,7 +138,7 @@ def batch_errors(  # noqa: PLR0913 (public: each is an option)
     _check(of_batches, smooth)
     require_counts(1, eigenvalues=eigenvalues)
     require_counts(2, products=products)
-    shares = _shares(weights, len(of_batches))
+    shares = _shares(_own_weights(given) if weights is None else weights, len(of_batches))
     groups = dict(getattr(given[0], "groups", {}))
     request = (of_batches, shares, groups, min(eigenvalues, of_batches[0].size))
     work: _Batches
@@ -158,10 +160,22 @@ def _check(of_batches: list[Symmetric], smooth: list[Symmetric]) -> None:
         )
 
 
-def _shares(weights: Sequence[float] | None, count: int) -> Tensor:
-    given = full(1.0, count)
-    if weights is not None:
-        given = numbers(weights)
+def _own_weights(operators: list[Any]) -> list[float]:
+    """What the data of each operator weigh; 1 where one is a matrix without data."""
+    totals = [getattr(operator, "totals", {}) for operator in operators]
+    if not all(totals):
+        return [1.0] * len(totals)
+    choices = []
+    for rule in totals[0]:
+        choices.append(numbers([total.get(rule, math.nan) for total in totals]))
+    shares = torch.stack([weights / weights.sum() for weights in choices])
+    if not torch.allclose(shares, shares[0].expand_as(shares), 1e-9, 0.0):
+        raise MeasurementError(ASK)
+    return shares[0].tolist()
+
+
+def _shares(weights: Sequence[float], count: int) -> Tensor:
+    given = numbers(weights)
     if given.shape != (count,) or not bool((given > 0).all()):
         raise MeasurementError(
             f"expected {count} weights above 0, one for each batch, found {weights}"

@@ -48,16 +48,15 @@ def _residuals(f: Tensor, y: Tensor) -> Iterator[tuple[str, Tensor]]:
     """mean - target of each distribution, in the shape of f; zero in rows whose label is out of
     range."""
     dims = {1, f.dim() - 1} if f.dim() > 1 else {0}
-    if y.is_floating_point():
-        if y.numel() == f.numel():
-            yield "normal", f - y.reshape(f.shape)
-            yield "bernoulli", f.sigmoid() - y.reshape(f.shape)
-        if y.shape == f.shape:
-            for dim in dims:
-                yield "categorical", f.softmax(dim) - y
-        return
+    if y.numel() == f.numel():
+        values = y.reshape(f.shape).to(f.dtype)
+        yield "normal", f - values
+        yield "bernoulli", f.sigmoid() - values
+    if y.shape == f.shape:
+        for dim in dims:
+            yield "categorical", f.softmax(dim) - y.to(f.dtype)
     for dim in dims:
-        if f.numel() != y.numel() * f.shape[dim]:
+        if y.is_floating_point() or f.numel() != y.numel() * f.shape[dim]:
             continue
         rows = f.movedim(dim, -1).flatten(0, -2) if f.dim() > 1 else f.unsqueeze(0)
         labels = y.reshape(-1).long()

@@ -66,6 +66,8 @@ class Data:
         self.counts: list[int] = []
         self.examples = 0
         self.total = 1.0
+        self.totals: dict[str, float] = {}
+        """What all data weigh, by each rule that agrees with the losses of parts."""
         self.rule: Rule | None = None
         self.numbers: list[float] = []
         """Weights of the batches, where they do not change from reading to reading."""

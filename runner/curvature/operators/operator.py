@@ -171,6 +171,11 @@ class FunctionOperator(SymmetricOperator):
         """What each batch weighs in the mean."""
         return [share for _, share in self.data.weighed()]
 
+    @property
+    def totals(self) -> dict[str, float]:
+        """What all data weigh, by each rule for weights that fits."""
+        return self.data.totals
+
     def batches(self) -> Iterator[Batch]:
         """All batches, in order."""
         return iter(self.data)
@@ -305,9 +310,14 @@ class FunctionOperator(SymmetricOperator):
         twin = copy.copy(self)
         twin.part = part
         twin.products = 0
-        kept = [o for o in self.verdicts.outcomes if o.identity[0] in "014"]
+        weighs = part == "empirical_fisher"  # of examples, whose weights are compared one by one
+        same = "01" if weighs else "014"
+        kept = [o for o in self.verdicts.outcomes if o.identity[0] in same]
         twin.verdicts = Verdicts(self.function, part, self.settings.check, kept)
+        twin.data = copy.copy(self.data)
         twin._prepare()
+        if weighs:
+            twin._weigh()
         return twin
 
     def drawn(self, vectors: Tensor) -> Tensor:

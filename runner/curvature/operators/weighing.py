@@ -84,7 +84,9 @@ class Weigher:
                 numbers[name] += numbers_there[name]
         chosen = self._chosen(names, numbers)
         data.examples = sum(count for _, _, count in told)
-        data.total = math.fsum(numbers[chosen.name])
+        totals = {name: math.fsum(numbers[name]) for name in names}
+        data.totals = {name: total for name, total in totals.items() if total > 0}
+        data.total = data.totals[chosen.name]
         data.rule = chosen.rule
         positional = own is not self.numbers
         data.numbers = own[chosen.name] if positional or data.listed else []
@@ -109,6 +111,7 @@ class Weigher:
         return dict.fromkeys(self.numbers, own)
 
     def _read(self, several: bool) -> None:
+        self.data.counts = []
         point: Point | None = None
         device = next(iter(self.function.variables.values.values())).device
         waiting: list[tuple[Batch, Layout | None, float]] = []
@@ -175,8 +178,10 @@ class Weigher:
     def _fitting(self, several: bool) -> list[str]:
         """Names of the rules that agree with the losses of parts."""
         names = list(self.numbers)
-        if not several or not self.verdicts.check:
+        if not self.verdicts.check:
             return names[:1]
+        if not several:
+            return names
         fitting = [name for name in names if self.errors[name] <= self.allowed]
         error = min(self.errors[name] for name in names)
         self.verdicts.outcomes.append(verdict(error, math.inf if fitting else 0.0))

@@ -120,6 +120,26 @@ def test_of_a_network_with_its_gap():
     assert found["gap[0, 0]"].error > 0
 
 
+def test_batches_weigh_what_their_operators_say():
+    net, target = tanh_net(4, 5, 3).double(), torch.arange(8) % 3
+    x = torch.randn(8, 4, generator=seeded(6)).double()
+
+    def operators(ignored, **settings):
+        y = target.where(torch.arange(8) >= ignored, -100)
+        batches = [(x[:5], y[:5]), (x[5:], y[5:])]
+        whole = rc.ParameterOperator(net, "cross_entropy", batches)
+        return whole, [rc.ParameterOperator(net, "cross_entropy", b, **settings) for b in batches]
+
+    whole, each = operators(0)
+    found = rc.batch_errors(each)
+    assert found["trace"].value == pytest.approx(float(whole.dense().trace()), rel=1e-10)
+    whole, each = operators(3, weights=lambda x, y: int((y >= 0).sum()))
+    found = rc.batch_errors(each)
+    assert found["trace"].value == pytest.approx(float(whole.dense().trace()), rel=1e-10)
+    with refusal("weigh them by"):
+        rc.batch_errors(operators(3)[1])
+
+
 def test_mistakes_are_answered_in_one_line():
     one = torch.eye(3).double()
     for operators, weights in (

@@ -2,6 +2,7 @@
 measured right."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -381,6 +382,36 @@ def test_the_fisher_matrix_is_the_expected_outer_product(loss):
     operator = ParameterOperator(module, given[0], (x, given[1]), part="fisher")
     assert operator.likelihood == loss
     assert relative(operator.dense(), total) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_binary_labels_as_whole_numbers_are_those_as_real_ones(dtype):
+    x, y = data(6)
+    module = Own(lambda m, t: m.net(t)[:, 0], net=mlp())
+
+    def loss(f, y):
+        return F.binary_cross_entropy_with_logits(f, y.double())
+
+    given = [(x, (y > 0).to(kind)) for kind in (dtype, torch.float64)]
+    whole, real = (ParameterOperator(module, loss, batch, part="fisher") for batch in given)
+    assert whole.likelihood == "bernoulli" and relative(whole.dense(), real.dense()) < 1e-12
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_another_part_of_an_operator_has_the_checks_of_its_own(ignored):
+    """An empirical Fisher matrix needs a plain mean over all examples."""
+    x, y = data(9)
+    y[-2:] = -100 if ignored else 1
+    operator = ParameterOperator(mlp(), CROSS, (x, y))
+    made = partial(ParameterOperator, mlp(), CROSS, (x, y), part="empirical_fisher")
+    twin = partial(operator.with_part, "empirical_fisher")
+    if ignored:
+        for make in (made, twin):
+            with refusal("plain mean over the examples"):
+                make()
+    else:
+        assert torch.equal(twin().dense(), made().dense()) and twin().checks == made().checks
+        assert operator.counts == twin().counts == [9]
 
 
 def _jacobians(module, x):
