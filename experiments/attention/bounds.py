@@ -34,13 +34,15 @@ Constant = Callable[[int, int, float], float]
 def attention_jacobian(x: Tensor, w: Tensor) -> Tensor:
     """df_{i,p}/d vec X (..., n, n, n d) = (diag f_i - f_i f_i^T) A_i (Lemma B.14)."""
     d, n = x.shape[-2:]
-    directions = att.unvec(torch.eye(n * d, dtype=x.dtype), d)
+    identity = torch.eye(n * d, dtype=x.dtype)
+    directions = att.unvec(identity, d)
     x = x.unsqueeze(-3)
     w = w.unsqueeze(-3)
     slopes = (directions.mT @ w @ x + x.mT @ w @ directions).mT  # (..., direction, i, p)
     f = att.attention(x, w)
     mean = (f * slopes).sum(-1, keepdim=True)
-    return (f * (slopes - mean)).movedim(-3, -1)
+    jacobian = f * (slopes - mean)
+    return jacobian.movedim(-3, -1)
 
 
 def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
@@ -53,10 +55,12 @@ def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     same = torch.eye(n, dtype=torch.bool)
     first = same[:, None, :, None]
     second = same[:, None, None, :]
+    cases = (first & second, first & ~second, ~first & second, ~first & ~second)
     largest = []
-    for case in (first & second, first & ~second, ~first & second, ~first & ~second):
+    for case in cases:
         norm = torch.where(case, norms, -1.0).flatten(-4).amax(-1)
-        largest.append(torch.where(norm < 0, torch.nan, norm))
+        norm = torch.where(norm < 0, torch.nan, norm)
+        largest.append(norm)
     return torch.stack(largest, dim=-1)
 
 
@@ -212,13 +216,15 @@ statements having O(.)."""
 
 def scale_to_norm(matrix: Tensor, norm: float) -> Tensor:
     """matrix (..., a, b) scaled to the spectral norm given (Assumption G.1 with equality)."""
-    return matrix * (norm / torch.linalg.matrix_norm(matrix, 2)[..., None, None])
+    factor = norm / torch.linalg.matrix_norm(matrix, 2)
+    return matrix * factor[..., None, None]
 
 
 def point_value(name: str, x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
     """Left-hand side of a bound at a point, (...): the largest over all indices."""
     bound = BOUNDS[name]
-    return bound.size(VALUES[bound.value](x, w, v, b))
+    value = VALUES[bound.value]
+    return bound.size(value(x, w, v, b))
 
 
 def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
@@ -226,10 +232,11 @@ def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor)
     bound = BOUNDS[name]
     value = VALUES[bound.value]
     if bound.value in LINEAR:
-        moved = value(x - y, w, v, b)
+        difference = value(x - y, w, v, b)
     else:
-        moved = value(x, w, v, b) - value(y, w, v, b)
-    return bound.size(moved) / (x - y).norm(dim=(-2, -1))
+        difference = value(x, w, v, b) - value(y, w, v, b)
+    distance = (x - y).norm(dim=(-2, -1))
+    return bound.size(difference) / distance
 
 
 def left_side(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:

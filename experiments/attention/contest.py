@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.attention.certified import certificate
 from experiments.attention.lbfgs import lbfgs
 from experiments.attention.levenberg_marquardt import along_ladder, levenberg_marquardt
 from experiments.attention.newton_method import (
@@ -35,7 +34,6 @@ from experiments.attention.problem import (
 from experiments.attention.rounds import Round, Run, followed, in_rounds
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
-from runner.curvature.closed_form import attention as att
 
 Row = dict[str, Any]
 BLIND = "blind"
@@ -63,6 +61,7 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
     per problem."""
     contest = []
     solutions = []
+    methods = len(setup.method)
     for index in range(setup.problems):
         problem = draw(n, d, setup.score_scale, index, ctx)
         generator = ctx.torch_generator(f"attention_newton blind starts {index} {n} {d}")
@@ -70,38 +69,42 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
         few_starts = {name: part[: setup.lbfgs_starts] for name, part in all_starts.items()}
         exact = []
         for number, method in enumerate(setup.method):
-            done = index * len(setup.method) + number
-            ctx.progress(done, setup.problems * len(setup.method), method)
-            begin = few_starts if method.startswith("l-bfgs") else all_starts
-            run, late = run_and_follow(setup, method, problem, torch.cat(list(begin.values())))
+            done = index * methods + number
+            ctx.progress(done, setup.problems * methods, method)
+            by_origin = few_starts if method.startswith("l-bfgs") else all_starts
+            start = torch.cat(list(by_origin.values()))
+            run, late = run_and_follow(setup, method, problem, start)
             ends = problem.ended(run.points)
             exact.append(ends.points[ends.exact])
-            rows = method_rows(setup, begin, run, late, ends)
+            rows = method_rows(setup, by_origin, run, late, ends)
             contest += [{"problem": index, "method": method} | row for row in rows]
-        solutions.append({"problem": index} | solution_row(setup, problem, torch.cat(exact)))
+        row = solution_row(setup, problem, torch.cat(exact))
+        solutions.append({"problem": index} | row)
     return {"contest": contest, "solutions": solutions}
 
 
 def method_rows(
-    setup: AttentionNewton, begin: Mapping[str, Tensor], run: Run, late: Tensor, found: Ended
+    setup: AttentionNewton, by_origin: Mapping[str, Tensor], run: Run, late: Tensor, ends: Ended
 ) -> list[Row]:
     """What the starts of each origin came to."""
-    right = found.error <= setup.recovered
+    recovered = ends.error <= setup.recovered
     counted = {
-        "recovered": right,
-        "exact": found.exact,
-        "wrong": found.exact & ~right,
+        "recovered": recovered,
+        "exact": ends.exact,
+        "wrong": ends.exact & ~recovered,
         "given_up": run.given_up,
-        "late": late & ~right,
+        "late": late & ~recovered,
     }
     rows = []
-    at = 0
-    for origin, points in begin.items():
-        block = slice(at, at + len(points))
-        row = {"origin": origin, "starts": len(points)}
-        row |= {name: int(flags[block].sum()) for name, flags in counted.items()}
-        rows.append(row | {"work": float(run.work[block].sum())})
-        at += len(points)
+    first = 0
+    for origin, points in by_origin.items():
+        last = first + len(points)
+        row: Row = {"origin": origin, "starts": len(points)}
+        for name, flags in counted.items():
+            row[name] = int(flags[first:last].sum())
+        row["work"] = float(run.work[first:last].sum())
+        rows.append(row)
+        first = last
     return rows
 
 
@@ -130,14 +133,15 @@ def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row
     errors = relative_error(solutions, problem.data)
     far = errors > setup.recovered
     wrong = solutions[far]
-    proofs = [certificate(att.unvec(point, d), problem.w, problem.v, problem.b) for point in wrong]
-    up_to = symmetric_error(wrong, problem.data, invariances(problem.layer, n), d)
-    values = torch.linalg.svdvals(problem.layer.jacobian(problem.x).flatten(0, 1))
+    certified = sum(problem.certificate(point).certified for point in wrong)
+    moves = invariances(problem.layer, n)
+    symmetric = symmetric_error(wrong, problem.data, moves, d) <= setup.recovered
+    values = problem.layer.singular_values(problem.x)
     return {
         "distinct": len(solutions),
         "wrong": len(wrong),
-        "wrong_certified": sum(proof.certified for proof in proofs),
-        "wrong_by_symmetry": int((up_to <= setup.recovered).sum()),
+        "wrong_certified": certified,
+        "wrong_by_symmetry": int(symmetric.sum()),
         "nearest_wrong": float(errors[far].min()) if len(wrong) else float("nan"),
         "truth_found": int(len(wrong) < len(solutions)),
         "sigma_min": float(values[-1]),
@@ -158,8 +162,10 @@ def run_and_follow(
     beyond = followed(once, run, start, setup.further_rounds, anew)
     late = torch.zeros_like(run.given_up)
     if len(beyond):
-        late[run.given_up] = problem.ended(beyond).error <= setup.recovered
-    return replace(run, work=ladder_work + run.work), late
+        ends = problem.ended(beyond)
+        late[run.given_up] = ends.error <= setup.recovered
+    run = replace(run, work=ladder_work + run.work)
+    return run, late
 
 
 def _rungs(
@@ -181,9 +187,12 @@ def _rungs(
             decrease=setup.decrease,
         )
         return ends.points, ends.steps * _trial(counts)
-    short = setup.rung_steps * (10 if name == "l-bfgs" else 1)
+    cap = setup.rung_steps
+    if name == "l-bfgs":
+        cap *= 10
     for gamma in setup.ladder:
-        trace = _descend(setup, name, problem.objective(gamma), start, short, 1e-2 * gamma)
+        objective = problem.objective(gamma)
+        trace = _descend(setup, name, objective, start, cap, 1e-2 * gamma)
         start = trace.points[-1]
         total = total + _work(name, trace, counts)
     return start, total
@@ -198,10 +207,13 @@ def _rounds(
     cap = rounds * setup.steps[name]
     if name == LM:
         ends = levenberg_marquardt(problem.equations, start, max_steps=cap, decrease=setup.decrease)
-        return Round(ends.points, ends.square, ends.steps * _trial(counts), ends.capped)
-    trace = _descend(setup, name, problem.objective(0.0), start, cap, setup.tolerance)
+        work = ends.steps * _trial(counts)
+        return Round(ends.points, ends.square, work, ends.capped)
+    objective = problem.objective(0.0)
+    trace = _descend(setup, name, objective, start, cap, setup.tolerance)
     lowest = trace.loss.nan_to_num(torch.inf).amin(0)
-    return Round(trace.points[-1], lowest, _work(name, trace, counts), _open(trace, cap))
+    work = _work(name, trace, counts)
+    return Round(trace.points[-1], lowest, work, _open(trace, cap))
 
 
 def _counts(problem: Problem) -> dict[str, float]:
@@ -217,8 +229,11 @@ def _trial(counts: dict[str, float]) -> float:
 
 def _open(trace: Trace, cap: int) -> Tensor:
     """Starts whose last allowed step was neither at a stationary point nor a stall."""
-    last = trace.status[-1] if len(trace.status) else torch.zeros_like(trace.steps)
-    return ~trace.converged & (trace.steps >= cap) & (last != STALLED) & (last != NOT_FINITE)
+    capped = ~trace.converged & (trace.steps >= cap)
+    if len(trace.status):
+        last = trace.status[-1]
+        capped &= (last != STALLED) & (last != NOT_FINITE)
+    return capped
 
 
 def _descend(
@@ -238,7 +253,7 @@ def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:
     work = trace.work.sum(0).double()
     per_step = counts["gradient"] + counts["value"]
     if method == "l-bfgs":
-        return work * (counts["value"] + counts["gradient"])
+        return work * per_step
     if method == "truncated CG":
         return steps * per_step + work * counts["product"]
     taken = torch.arange(len(trace.status)).unsqueeze(-1) < trace.steps

@@ -69,16 +69,17 @@ class Heads:
 
     def outputs(self, x: Tensor) -> Tensor:
         """(..., n, H k): what the layer returns, token by token."""
-        return (self.attention(x) @ (x.mT.unsqueeze(-3) @ self.v)).movedim(-3, -2).flatten(-2)
+        attention = self.attention(x)
+        by_head = attention @ (x.mT.unsqueeze(-3) @ self.v)
+        return by_head.movedim(-3, -2).flatten(-2)
 
     def jacobian(self, x: Tensor) -> Tensor:
         """d outputs / d vec X (..., n, H k, n d)."""
         f = self.attention(x)
         tokens = x.mT.unsqueeze(-3)
         values = tokens @ self.v  # (..., H, n, k)
-        centred = values.unsqueeze(-3) - (f @ values).unsqueeze(
-            -2
-        )  # (..., H, i, p, k): V^T (x_p - X f_i)
+        means = f @ values  # (..., H, i, k): V^T X f_i
+        centred = values.unsqueeze(-3) - means.unsqueeze(-2)  # (..., H, i, p, k)
         weighted = f.unsqueeze(-1) * centred
         keys = (self.w @ x.unsqueeze(-3)).mT  # (..., H, i, d): k_i
         blocks = weighted.unsqueeze(-1) * keys[..., :, None, None, :]  # (..., H, i, p, k, d)
@@ -87,3 +88,8 @@ class Heads:
         blocks.diagonal(dim1=-4, dim2=-3).add_(own.movedim(-3, -1))
         # (H, i, p, k, d) -> (i, H, k, p, d)
         return blocks.movedim(-2, -3).movedim(-5, -4).flatten(-2).flatten(-3, -2)
+
+    def singular_values(self, x: Tensor) -> Tensor:
+        """Of the Jacobian at one input x (d, n), falling."""
+        jacobian = self.jacobian(x)
+        return torch.linalg.svdvals(jacobian.flatten(0, 1))

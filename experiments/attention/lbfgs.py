@@ -44,15 +44,23 @@ def lbfgs(
         def evaluate(flat, row=row):  # type: ignore[no-untyped-def]
             # a copy: sums over SciPy's memory could depend on its alignment in the last digit
             point = torch.tensor(flat, dtype=row.dtype).unsqueeze(0)
-            return objective.value(point).item(), objective.gradient(point)[0].numpy()
+            value = objective.value(point).item()
+            gradient = objective.gradient(point)[0]
+            return value, gradient.numpy()
 
         options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0}
         options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
-        about = {"jac": True, "method": "L-BFGS-B", "options": options}
-        about["callback"] = _recorder(path, decrease)
+        callback = _recorder(path, decrease)
         # more BLAS threads only wait for each other on vectors this short
         with threadpool_limits(1):
-            result = scipy_minimise(evaluate, row.numpy(), **about)
+            result = scipy_minimise(
+                evaluate,
+                row.numpy(),
+                jac=True,
+                method="L-BFGS-B",
+                callback=callback,
+                options=options,
+            )
         paths.append(path)
         evaluations.append(float(result.nfev))
     return _lbfgs_trace(objective, paths, evaluations, max_steps, tolerance)
@@ -64,7 +72,8 @@ def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
     values = []
 
     def keep(intermediate_result: Any) -> None:
-        path.append(torch.as_tensor(intermediate_result.x, dtype=path[0].dtype).clone())
+        point = torch.as_tensor(intermediate_result.x, dtype=path[0].dtype)
+        path.append(point.clone())
         values.append(float(intermediate_result.fun))
         if decrease <= 0 or len(values) <= WINDOW:
             return
@@ -82,16 +91,21 @@ def _lbfgs_trace(
     tolerance: float,
 ) -> Trace:
     longest = max(len(path) for path in paths)
-    padded = [torch.stack(path + [path[-1]] * (longest - len(path))) for path in paths]
+    padded = []
+    for path in paths:
+        missing = longest - len(path)
+        padded.append(torch.stack(path + [path[-1]] * missing))
     points = torch.stack(padded, dim=1)
+    shape = points.shape[:2]
     flat = points.flatten(0, 1)
-    loss = objective.value(flat).unflatten(0, points.shape[:2])
-    norm = objective.gradient(flat).norm(dim=-1).unflatten(0, points.shape[:2])
+    loss = objective.value(flat).unflatten(0, shape)
+    norm = objective.gradient(flat).norm(dim=-1).unflatten(0, shape)
     steps = torch.tensor([len(path) - 1 for path in paths])
     converged = norm[-1] <= tolerance
     number = torch.arange(longest - 1).unsqueeze(-1)
     taken = number < steps
     stalled = (number == steps - 1) & ~converged & (steps < max_steps)
     status = torch.where(stalled, STALLED, OK)
-    work = torch.where(taken, torch.tensor(evaluations) / steps.clamp_min(1), 0.0)
+    evaluations_a_step = torch.tensor(evaluations) / steps.clamp_min(1)
+    work = torch.where(taken, evaluations_a_step, 0.0)
     return Trace(points, loss, norm, status, work, steps, converged)

@@ -89,7 +89,8 @@ class _State:
         self.normal, self.slope = self._linearised(start)
         largest = self.normal.diagonal(dim1=-2, dim2=-1).amax(-1)
         self.lam = damping * largest.clamp_min(torch.finfo(start.dtype).tiny)
-        self.first, self.growth = self.lam.clone(), torch.full_like(self.lam, 2.0)
+        self.first = self.lam.clone()
+        self.growth = torch.full_like(self.lam, 2.0)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.running = torch.isfinite(self.f)
 
@@ -100,8 +101,9 @@ class _State:
         """J^T J and half the gradient, J^T r + gamma x."""
         r = self.problem.value(x)
         jac = self.problem.jacobian(x)
+        normal = jac.mT @ jac
         slope = (jac.mT @ r.unsqueeze(-1)).squeeze(-1)
-        return jac.mT @ jac, slope + self.gamma * x
+        return normal, slope + self.gamma * x
 
     def advance(self, tolerance: float, decrease: float) -> bool:
         """One trial step of every running start; whether any still runs."""
@@ -110,24 +112,27 @@ class _State:
         if not len(at):
             return False
         x = self.x[at]
+        before = self.f[at]
         slope = self.slope[at]
         lam = self.lam[at]
         step, solved = _solve(self.normal[at], slope, self.gamma + lam)
         trial = x + step
         f = self._objective(self.problem.value(trial), trial)
-        predicted = (step * (lam.unsqueeze(-1) * step - slope)).sum(-1)
-        fall = self.f[at] - f
+        model = lam.unsqueeze(-1) * step - slope
+        predicted = (step * model).sum(-1)
+        fall = before - f
         gain = fall / predicted
-        little = decrease * self.f[at]
+        little = decrease * before
         good = solved & (gain > 0) & torch.isfinite(f)
         flat = good & (fall <= little) & (predicted <= little)
         self._damp(at, gain, good)
-        accepted = at[good]
         self.steps[at] += 1
-        self.x[accepted] = trial[good]
-        self.f[accepted] = f[good]
-        if len(accepted):
-            self.normal[accepted], self.slope[accepted] = self._linearised(trial[good])
+        if good.any():
+            accepted = at[good]
+            new = trial[good]
+            self.x[accepted] = new
+            self.f[accepted] = f[good]
+            self.normal[accepted], self.slope[accepted] = self._linearised(new)
         moves = step.norm(dim=-1) > SHORTEST * x.norm(dim=-1)
         bounded = self.lam[at] <= LARGEST * self.first[at]
         self.running[at] = ~flat & (moves | ~solved) & bounded
@@ -138,8 +143,9 @@ class _State:
         failures in a row."""
         gain = gain.nan_to_num(0.0).clamp(0.0, 2.0)
         fall = (1 - (2 * gain - 1) ** 3).clamp_min(1 / 3)
-        self.lam[at] *= torch.where(good, fall, self.growth[at])
-        self.growth[at] = torch.where(good, 2.0, 2 * self.growth[at])
+        growth = self.growth[at]
+        self.lam[at] *= torch.where(good, fall, growth)
+        self.growth[at] = torch.where(good, 2.0, 2 * growth)
 
 
 def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +156,8 @@ def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor
     factor, failed = torch.linalg.cholesky_ex(shifted)
     step = -torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1)
     solved = (failed == 0) & torch.isfinite(step).all(-1)
-    return torch.where(solved.unsqueeze(-1), step, 0.0), solved
+    step = torch.where(solved.unsqueeze(-1), step, 0.0)
+    return step, solved
 
 
 def along_ladder(
@@ -167,8 +174,8 @@ def along_ladder(
     The steps of all rungs are counted; `capped` is that of the last.
     """
     steps = torch.zeros(len(start), dtype=torch.long)
-    capped = torch.zeros(len(start), dtype=torch.bool)
-    ends = Ends(start, problem.value(start).square().sum(-1), steps, capped)
+    square = problem.value(start).square().sum(-1)
+    ends = Ends(start, square, steps, capped=steps > 0)
     for gamma in ladder:
         ends = levenberg_marquardt(
             problem,
@@ -188,9 +195,9 @@ def polished(problem: LeastSquares, points: Tensor, steps: int = 6) -> Tensor:
     best = points.clone()
     square = problem.value(points).square().sum(-1)
     for _ in range(steps):
-        r = problem.value(best)
-        move = torch.linalg.pinv(problem.jacobian(best)) @ r.unsqueeze(-1)
-        trial = best - move.squeeze(-1)
+        r = problem.value(best).unsqueeze(-1)
+        inverse = torch.linalg.pinv(problem.jacobian(best))
+        trial = best - (inverse @ r).squeeze(-1)
         after = problem.value(trial).square().sum(-1)
         better = after < square
         best = torch.where(better.unsqueeze(-1), trial, best)

@@ -30,27 +30,28 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
     d = int(cell.params["width"])
     radius = float(cell.params["radius"])
     generator = ctx.torch_generator(f"attention_hessian {cell.label}")
-    if cell.params["search"] == "ascent":
-        rows = []
+    search = cell.params["search"]
+    rows = []
+    if search == "ascent":
         for i, name in enumerate(CLIMBED):
             ctx.progress(i, len(CLIMBED), name)
             raw = draw_raw(n, d, setup.ascent_starts, generator)
-            rows.append(_bound_row(name, climb(name, raw, radius, setup), n, d, radius))
+            largest = climb(name, raw, radius, setup)
+            rows.append(_bound_row(name, largest, n, d, radius))
         example = draw_raw(n, d, 1, ctx.torch_generator(STREAM))
         x, _, w, v, b = feasible(example, radius, setup.near)
-        return {"bounds": rows, "certificate": [_certificate(x[0], w[0], v[0], b[0], ctx)]}
-    aligned = cell.params["search"] == "rank one"
+        return {"bounds": rows, "certificate": [_certificate(x, w, v, b, ctx)]}
+    aligned = search == "rank one"
     x, y, w, v, b = draw(aligned, n, d, radius, setup, generator)
-    rows = []
     for name in BOUNDS:
-        rows.append(_bound_row(name, left_side(name, x, y, w, v, b), n, d, radius))
-    checked = slice(setup.checked)
+        values = left_side(name, x, y, w, v, b)
+        rows.append(_bound_row(name, values, n, d, radius))
     return {
         "bounds": rows,
         "cases": _case_rows(case_norms(x, w, v)),
         "convexity": [_convexity(x, w, v, b, radius)],
-        "accuracy": [_accuracy(x[checked], w[checked], v[checked], b[checked])],
-        "certificate": [_certificate(x[0], w[0], v[0], b[0], ctx)],
+        "accuracy": [_accuracy(x, w, v, b, setup.checked)],
+        "certificate": [_certificate(x, w, v, b, ctx)],
     }
 
 
@@ -58,14 +59,17 @@ def loss(flat: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
     """The squared error of one instance at vec X, written without the closed forms."""
     x = att.unvec(flat, w.shape[0])
     scores = (x.mT @ w @ x).mT
-    residual = torch.softmax(scores, -1) @ (x.mT @ v) - b
+    attention = torch.softmax(scores, -1)
+    residual = attention @ (x.mT @ v) - b
     return residual.square().sum()
 
 
 def _certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor, ctx: Context) -> Row:
-    """Row of `certificate`: the closed-form Hessian of one instance of the cell."""
-    hessian = att.hessian(x, w, v, b)
-    return of_hessian("Hessian", hessian, lambda flat: loss(flat, w, v, b), att.vec(x), ctx)
+    """Row of `certificate`: the closed-form Hessian of the first instance of the cell."""
+    first = (x[0], w[0], v[0], b[0])
+    hessian = att.hessian(*first)
+    at = att.vec(x[0])
+    return of_hessian("Hessian", hessian, lambda flat: loss(flat, *first[1:]), at, ctx)
 
 
 def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> Row:
@@ -93,9 +97,9 @@ def _case_rows(norms: Tensor) -> list[Row]:
     """Largest and median block norm of each of the four cases, from (instances, 4)."""
     rows = []
     for case, values in enumerate(norms.unbind(1), 1):
-        rows.append(
-            {"case": case, "largest": float(values.max()), "median": float(values.median())}
-        )
+        largest = float(values.max())
+        median = float(values.median())
+        rows.append({"case": case, "largest": largest, "median": median})
     return rows
 
 
@@ -104,8 +108,9 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def _rank_one(rows: int, cols: int, count: int, generator: torch.Generator) -> Tensor:
-    left, right = (_normal(generator, count, size) for size in (rows, cols))
-    return left.unsqueeze(-1) * right.unsqueeze(-2)
+    left = _normal(generator, count, rows, 1)
+    right = _normal(generator, count, 1, cols)
+    return left * right
 
 
 def draw(
@@ -128,16 +133,18 @@ def draw(
         tokens = _rank_one(d, n, count, generator)
         column = common[:, :, :1]
         scores = column @ column.mT
-        raw = [common, tokens, scores, column @ _rank_one(1, d, count, generator)]
+        values = column @ _rank_one(1, d, count, generator)
+        raw = [common, tokens, scores, values]
     else:
         shapes = ((d, n), (d, n), (d, d), (d, d))
         raw = [_normal(generator, count, *shape) for shape in shapes]
     x, y, w, v = (scale_to_norm(m, radius) for m in raw)
     uniform = torch.rand(count, n, d, generator=generator, dtype=torch.float64)
     b = (2 * uniform - 1) * radius**2
-    close = torch.arange(count)[:, None, None] % 2 == 0
+    even = torch.arange(count)[:, None, None] % 2 == 0
     near = (1 - setup.near) * x + 0.5 * setup.near * y  # inside the ball, never X itself
-    return x, torch.where(close, near, 0.9 * y), w, v, b
+    y = torch.where(even, near, 0.9 * y)
+    return x, y, w, v, b
 
 
 def draw_raw(n: int, d: int, count: int, generator: torch.Generator) -> list[Tensor]:
@@ -149,9 +156,12 @@ def draw_raw(n: int, d: int, count: int, generator: torch.Generator) -> list[Ten
 def feasible(raw: list[Tensor], radius: float, near: float) -> Instance:
     """Map free parameters into Assumption G.1: |X| = (1 - near) R, Y within near R of it, |W| = |V|
     = R, |b| < R^2."""
-    x, step, w, v = (scale_to_norm(raw[i], radius) for i in range(4))
+    *matrices, targets = raw
+    x, step, w, v = (scale_to_norm(matrix, radius) for matrix in matrices)
     x = (1 - near) * x
-    return x, x + near * step, w, v, radius**2 * torch.tanh(raw[4])
+    y = x + near * step
+    b = radius**2 * torch.tanh(targets)
+    return x, y, w, v, b
 
 
 def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) -> Tensor:
@@ -161,12 +171,14 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
     best = torch.full((len(raw[0]),), -math.inf, dtype=torch.float64)
     for _ in range(setup.ascent_steps):
         optimiser.zero_grad()
-        values = left_side(name, *feasible(parameters, radius, setup.near))
+        instance = feasible(parameters, radius, setup.near)
+        values = left_side(name, *instance)
         best = torch.maximum(best, values.detach())
-        # the starts are independent, and the logarithm gives each the same weight; -lambda_min may
-        # be negative
-        weighted = values if name == "I.3" else values.clamp_min(1e-12).log()
-        (-weighted.sum()).backward()
+        if name != "I.3":  # -lambda_min may be negative
+            # the starts are independent, and the logarithm gives each the same weight
+            values = values.clamp_min(1e-12).log()
+        objective = -values.sum()
+        objective.backward()
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
@@ -178,30 +190,34 @@ def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, radius: float) -> Row
     """Smallest gamma that makes the regularised Hessian semi-definite at every instance, next to
     the paper's."""
     d, n = x.shape[-2:]
-    smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[:, 0]
+    hessians = att.hessian(x, w, v, b)
+    smallest = torch.linalg.eigvalsh(hessians)[:, 0]
+    indefinite = smallest < 0
     return {
-        "share_indefinite": float((smallest < 0).double().mean()),
+        "share_indefinite": float(indefinite.double().mean()),
         "needed_gamma": max(0.0, -float(smallest.min()) / 2),
         "admissible_gamma": BOUNDS["I.3"].printed(n, d, radius),
     }
 
 
-def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Row:
+def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor, checked: int) -> Row:
     """Largest relative error of the closed-form Hessian and of its product against automatic
-    differentiation."""
-    hessian_errors = [0.0]
-    product_errors = [0.0]
-    for one in zip(x, w, v, b, strict=True):
-        xi, *rest = one
+    differentiation, over the first `checked` instances."""
+    hessian_error = 0.0
+    product_error = 0.0
+    instances = list(zip(x, w, v, b, strict=True))[:checked]
+    for instance in instances:
+        xi, *rest = instance
         exact = torch.func.hessian(loss)(att.vec(xi), *rest)
+        size = exact.norm()
         probe = torch.ones_like(xi)
-        product = att.vec(att.hessian_vector_product(*one, probe))
-        hessian_error = (att.hessian(*one) - exact).norm()
-        product_error = (product - exact @ att.vec(probe)).norm()
-        hessian_errors.append(float(hessian_error / exact.norm()))
-        product_errors.append(float(product_error / exact.norm()))
+        product = att.vec(att.hessian_vector_product(*instance, probe))
+        difference = (att.hessian(*instance) - exact).norm()
+        hessian_error = max(hessian_error, float(difference / size))
+        difference = (product - exact @ att.vec(probe)).norm()
+        product_error = max(product_error, float(difference / size))
     return {
-        "hessian_error": max(hessian_errors),
-        "product_error": max(product_errors),
-        "instances": len(x),
+        "hessian_error": hessian_error,
+        "product_error": product_error,
+        "instances": len(instances),
     }

@@ -49,7 +49,8 @@ def solved_by(rows: pd.DataFrame, budget: float | Iterable[float]) -> pd.Series:
     blind starts for a budget of multiply-adds; p: share of a problem's starts that recover it.
     Starts are tried until the budget is spent."""
     rate = rows["recovered"] / rows["starts"]
-    tries = np.asarray(budget, dtype=float) / (rows["work"] / rows["starts"])
+    cost = rows["work"] / rows["starts"]
+    tries = np.asarray(budget, dtype=float) / cost
     return 1 - (1 - rate) ** tries
 
 
@@ -64,7 +65,8 @@ def lead(blind: pd.DataFrame) -> dict[str, list[float]]:
             continue
         other = rows.set_index(keys)
         ours = leader.loc[other.index]
-        ahead = solved_by(ours, ours["work"]) - solved_by(other, ours["work"])
+        budget = ours["work"]
+        ahead = solved_by(ours, budget) - solved_by(other, budget)
         leads[str(method)] = list(ahead.groupby("seed").mean())
     return leads
 
@@ -76,11 +78,8 @@ def ball_ratios(certificate: pd.DataFrame, theorem: pd.DataFrame) -> dict[str, f
     ours = certificate.groupby(keys)["radius_share"].first()
     theirs = theorem.set_index(keys)["admitted_share"]
     ratio = (ours / theirs).dropna()
-    return {
-        size: float(ratio.xs(size, level="size").min())
-        for size in sizes(certificate)
-        if size in ratio.index
-    }
+    smallest = ratio.groupby("size").min()
+    return {size: float(smallest[size]) for size in sizes(certificate) if size in smallest.index}
 
 
 # ------------------------------------------------------------------ claims
@@ -111,11 +110,13 @@ def theorem_claims(
     count = f"{len(good)} problems"
     small = f"|X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"
     close = replace(says["recovery"], high=setup.recovered)
-    convexity = (good["convexity"] / (2 * good["admissible_gamma"])).min()
+    convexity = good["convexity"] / (2 * good["admissible_gamma"])
+    excess = good["excess"].max()
+    recovery_error = good["recovery_error"].max()
     made = [
-        judge.exact(says["convexity"], float(convexity), count),
-        judge.exact(says["convergence"], float(good["excess"].max()), count),
-        judge.exact(close, float(good["recovery_error"].max()), f"{count}; {small}"),
+        judge.exact(says["convexity"], float(convexity.min()), count),
+        judge.exact(says["convergence"], float(excess), count),
+        judge.exact(close, float(recovery_error), f"{count}; {small}"),
     ]
     lost = len(theorem) - len(good)  # without a minimiser nothing is known
     made = [judge.with_lost(claim, lost, len(theorem), "minimisers") for claim in made]
@@ -133,13 +134,15 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterato
     else:
         detail += f"; at least {FEWEST} needed"
         yield judge.claim(says["order"], "inconclusive", detail=detail)
-    sure = table[table["certified"] > 0]
+    certified = table[table["certified"] > 0]
+    in_ball = inside["converged"] / inside["starts"]
+    certified_itself = certified["certified_solved"] / certified["certified"]
     shares = {  # NaN without any
-        "in the ball": float((inside["converged"] / inside["starts"]).min()),
-        "certified itself": float((sure["certified_solved"] / sure["certified"]).min()),
+        "in the ball": float(in_ball.min()),
+        "certified itself": float(certified_itself.min()),
     }
     counted = (
-        f"{inside['starts'].sum()} starts in the ball, {sure['certified'].sum()} that certify "
+        f"{inside['starts'].sum()} starts in the ball, {certified['certified'].sum()} that certify "
         "themselves"
     )
     yield judge.exact(says["certified"], shares, counted)
@@ -159,12 +162,14 @@ def contest_claims(
     blind = chosen(contest, origin="blind")
     leader = chosen(blind, method=OURS)
     solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)
-    late = contest.groupby(["method", "seed"], sort=False)[["late", "starts"]].sum()
-    shares = (late["late"] / late["starts"]).groupby("method", sort=False)
     yield judge.bound(says["blind recovery"], by_size(solved, "solved", "problems"))
     yield judge.bound(says["equal work"], lead(blind))
-    yield judge.bound(says["caps"], {str(name): list(values) for name, values in shares})
-    yield judge.bound(says["unique"], by_size(blind[blind["exact"] > 0], "wrong", "exact"))
+    sums = contest.groupby(["method", "seed"], sort=False)[["late", "starts"]].sum()
+    late = sums["late"] / sums["starts"]
+    late_by_method = late.groupby("method", sort=False).agg(list)
+    yield judge.bound(says["caps"], late_by_method.to_dict())
+    solved_exactly = blind[blind["exact"] > 0]
+    yield judge.bound(says["unique"], by_size(solved_exactly, "wrong", "exact"))
     yield judge.bound(says["symmetry"], by_size(solutions, "wrong_by_symmetry", "wrong"))
     yield judge.bound(says["proven"], by_size(solutions, "wrong_certified", "wrong"))
 
@@ -174,19 +179,20 @@ def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[C
     rows = chosen(targets, target=LAYER, view="final")
     if rows.empty:
         return []
-    shares = (rows["recovered"] > 0).groupby(rows["seed"]).mean()
-    left, late = (
-        float(rows[column].sum() / rows["starts"].sum()) for column in ("given_up", "late")
-    )
-    made = judge.bound(says["trained layer"], list(shares))
+    recovered = rows["recovered"] > 0
+    shares = recovered.groupby(rows["seed"]).mean()
+    starts = rows["starts"].sum()
+    given_up = rows["given_up"].sum() / starts
+    late = rows["late"].sum() / starts
+    claim = judge.bound(says["trained layer"], list(shares))
     detail = (
-        f"{left:.0%} of the starts were given up, {late:.0%} recover when they are followed; "
-        f"{made.detail}"
+        f"{given_up:.0%} of the starts were given up, {late:.0%} recover when they are followed; "
+        f"{claim.detail}"
     )
-    made = replace(made, detail=detail)
-    if late > LATE and made.verdict == "refuted":  # rounds would decide it, not seeds
-        made = replace(made, verdict="inconclusive", seeds_needed=float("inf"))
-    return [made]
+    claim = replace(claim, detail=detail)
+    if late > LATE and claim.verdict == "refuted":  # rounds would decide it, not seeds
+        claim = replace(claim, verdict="inconclusive", seeds_needed=float("inf"))
+    return [claim]
 
 
 # ------------------------------------------------------------------ notes
@@ -199,17 +205,15 @@ def notes(tables: Tables) -> list[str]:
     blind = chosen(tables["contest"], origin="blind")
     texts = []
     for size in sizes(blind):
-        sums = (
-            chosen(blind, size=size)
-            .groupby("method")[["recovered", "exact", "wrong", "starts"]]
-            .sum()
-        )
-        best = (sums["recovered"] / sums["starts"]).sort_values(ascending=False)
+        by_method = chosen(blind, size=size).groupby("method")
+        sums = by_method[["recovered", "exact", "wrong", "starts"]].sum()
+        shares = sums["recovered"] / sums["starts"]
+        shares = shares.sort_values(ascending=False)
         wrong = sums["wrong"].sum() / max(1, sums["exact"].sum())
         texts.append(
-            f"{size}: {best.index[0]} {best.iloc[0]:.0%}, levenberg-marquardt "
-            f"{best.get(OURS, np.nan):.0%}, l-bfgs {best.get('l-bfgs', np.nan):.0%} of the starts "
-            f"recovered; {wrong:.0%} of all exact ends are wrong"
+            f"{size}: {shares.index[0]} {shares.iloc[0]:.0%}, levenberg-marquardt "
+            f"{shares.get(OURS, np.nan):.0%}, l-bfgs {shares.get('l-bfgs', np.nan):.0%} of the "
+            f"starts recovered; {wrong:.0%} of all exact ends are wrong"
         )
     solutions = tables["solutions"]
     return [

@@ -22,6 +22,11 @@ from runner.training.trained import train_regression
 Row = dict[str, Any]
 ERROR = 1e-2
 """Relative error of X at which noise in B counts as protecting it."""
+STUDIES = {
+    "contest": contest.contest_rows,
+    "certify": theorem.certificate_tables,
+    "theorem": theorem.theorem_tables,
+}
 
 
 def measure(experiment: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -29,13 +34,10 @@ def measure(experiment: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, 
     study = str(cell.params["study"])
     if study == "layer":
         return {"targets": layer_rows(experiment, ctx)}
-    n, d = experiment.sizes(str(cell.params["size"]))
-    studies = {
-        "contest": contest.contest_rows,
-        "certify": theorem.certificate_tables,
-        "theorem": theorem.theorem_tables,
-    }
-    return {**studies[study](experiment, n, d, ctx)}
+    size = str(cell.params["size"])
+    n, d = experiment.sizes(size)
+    tables = STUDIES[study](experiment, n, d, ctx)
+    return {**tables}
 
 
 def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:
@@ -44,9 +46,11 @@ def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:
     trained = train_regression(setup.model.network(), setup.dataset, setup.training, ctx)
     rows = []
     for checkpoint in ("init", "final"):
-        layer = trained_layer(trained.at(checkpoint).stages)
+        network = trained.at(checkpoint)
+        layer = trained_layer(network.stages)
         for index in range(setup.sequences):
-            x = trained.data.test.inputs[index].double().mT
+            sequence = trained.data.test.inputs[index]
+            x = sequence.double().mT
             generator = ctx.torch_generator(f"attention_newton layer starts {index}")
             start = torch.randn(setup.target_starts, x.numel(), generator=generator, dtype=x.dtype)
             row: Row = {
@@ -64,8 +68,9 @@ def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:
 def trained_layer(stages: Any) -> Heads:
     """One head from the query, key and value layers of a network."""
     query, key, value = (stages[name].weight.detach().double() for name in "qkv")
-    scores = key.mT @ query / len(query) ** 0.5
-    return Heads(scores.unsqueeze(0), value.mT.unsqueeze(0))
+    w = key.mT @ query / len(query) ** 0.5
+    v = value.mT
+    return Heads(w.unsqueeze(0), v.unsqueeze(0))
 
 
 def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Row:
@@ -88,20 +93,23 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
     late = 0
     beyond = followed(once, run, start, setup.further_rounds, anew=True)
     if len(beyond):
-        late = int((ended(least, beyond, data, b).error <= setup.recovered).sum())
+        recovered_late = ended(least, beyond, data, b).error <= setup.recovered
+        late = int(recovered_late.sum())
     polished = ended(least, run.points, data, b)
-    right = polished.error <= setup.recovered
-    residual = least.value(polished.points).norm(dim=-1).nan_to_num(torch.inf)
-    best = polished.points[int(residual.argmin())]
+    recovered = polished.error <= setup.recovered
+    wrong = polished.exact & ~recovered
+    residual = least.value(polished.points).norm(dim=-1)
+    least_residual = int(residual.nan_to_num(torch.inf).argmin())
+    best = polished.points[least_residual]
     solutions = distinct(polished.points[polished.exact])
-    errors = relative_error(solutions, data)
-    spectrum = singular_values(layer, x)
+    wrong_solutions = relative_error(solutions, data) > setup.recovered
+    spectrum = layer.singular_values(x)
     return {
         "starts": len(start),
-        "recovered": int(right.sum()),
+        "recovered": int(recovered.sum()),
         "exact": int(polished.exact.sum()),
-        "wrong": int((polished.exact & ~right).sum()),
-        "distinct_wrong": int((errors > setup.recovered).sum()),
+        "wrong": int(wrong.sum()),
+        "distinct_wrong": int(wrong_solutions.sum()),
         "given_up": int(run.given_up.sum()),
         "late": late,
         "rounds": int(run.rounds.max()),
@@ -112,11 +120,6 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
         "sigma_min": float(spectrum[-1]) if b.numel() >= data.numel() else 0.0,
         "protecting_noise": protecting_noise(layer, x, spectrum),
     }
-
-
-def singular_values(layer: Heads, x: Tensor) -> Tensor:
-    """Of J at X, falling."""
-    return torch.linalg.svdvals(layer.jacobian(x).flatten(0, 1))
 
 
 def rank_of(spectrum: Tensor) -> int:
@@ -130,4 +133,6 @@ def protecting_noise(layer: Heads, x: Tensor, spectrum: Tensor) -> float:
     `ERROR` of |X|."""
     if rank_of(spectrum) < x.numel():
         return 0.0
-    return float(ERROR * x.norm() / (1 / spectrum).norm() / layer.outputs(x).std())
+    amplification = (1 / spectrum).norm()
+    noise = ERROR * x.norm() / amplification
+    return float(noise / layer.outputs(x).std())

@@ -98,22 +98,27 @@ def minimise(
     active = (g.norm(dim=-1) > tolerance) & torch.isfinite(f)
     while active.any() and len(log.status) < max_steps:
         index = active.nonzero().squeeze(-1)
-        direction, status, work = _direction(objective, x[index], g[index], step)
-        length = torch.ones_like(f[index])
+        point = x[index]
+        before = f[index]
+        slope = g[index]
+        direction, status, work = _direction(objective, point, slope, step)
         if step != "full":
-            length, status = _backtrack(objective, x[index], f[index], g[index], direction, status)
-        before = f[index].clone()
-        x[index] = x[index] + length.unsqueeze(-1) * direction
-        f[index] = objective.value(x[index])
-        g[index] = objective.gradient(x[index])
+            length, status = _backtrack(objective, point, before, slope, direction, status)
+            direction = length.unsqueeze(-1) * direction
+        point = point + direction
+        after = objective.value(point)
+        slope = objective.gradient(point)
         if decrease > 0:
-            fall = before - f[index]
+            fall = before - after
             creeps = (fall >= 0) & (fall <= decrease * before)
             status = torch.where(creeps, STALLED, status)
-        finite = torch.isfinite(f[index]) & torch.isfinite(g[index]).all(-1)
+        finite = torch.isfinite(after) & torch.isfinite(slope).all(-1)
         status = torch.where(finite, status, NOT_FINITE)
+        x[index] = point
+        f[index] = after
+        g[index] = slope
         log.add(x, f, g, index, status, work)
-        active[index] = (g[index].norm(dim=-1) > tolerance) & (status < STALLED)
+        active[index] = (slope.norm(dim=-1) > tolerance) & (status < STALLED)
     return log.trace(tolerance)
 
 
@@ -148,16 +153,16 @@ class _Log:
             column.append(full)
 
     def trace(self, tolerance: float) -> Trace:
-        nothing = torch.zeros(0, len(self.steps))
-        return Trace(
-            torch.stack(self.points),
-            torch.stack(self.loss),
-            torch.stack(self.norm),
-            torch.stack(self.status) if self.status else nothing.long(),
-            torch.stack(self.work) if self.work else nothing,
-            self.steps,
-            self.norm[-1] <= tolerance,
-        )
+        status = torch.zeros(0, len(self.steps), dtype=torch.long)
+        work = torch.zeros(0, len(self.steps))
+        if self.status:
+            status = torch.stack(self.status)
+            work = torch.stack(self.work)
+        points = torch.stack(self.points)
+        loss = torch.stack(self.loss)
+        norm = torch.stack(self.norm)
+        converged = norm[-1] <= tolerance
+        return Trace(points, loss, norm, status, work, self.steps, converged)
 
 
 def _direction(
@@ -174,11 +179,13 @@ def _direction(
     largest = hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
     rounding = g.shape[-1] * torch.finfo(g.dtype).eps * largest
     good = (failed == 0) & (pivots.amin(-1) > rounding)
-    direction[good] = -torch.cholesky_solve(g[good].unsqueeze(-1), factor[good]).squeeze(-1)
+    right = g[good].unsqueeze(-1)
+    solution = torch.cholesky_solve(right, factor[good])
+    direction[good] = -solution.squeeze(-1)
     bad = ~good
     if bad.any():
-        steps = spectral_step(hessian[bad], g[bad], absolute=step != "full")
-        direction[bad], status[bad] = steps
+        absolute = step != "full"
+        direction[bad], status[bad] = spectral_step(hessian[bad], g[bad], absolute)
     return direction, status, torch.zeros(len(x))
 
 
@@ -189,22 +196,28 @@ def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, T
     Status SINGULAR where an eigenvalue is zero to rounding, else INDEFINITE where one is negative,
     else OK; NOT_FINITE (step zero) where the Hessian holds an infinity or a NaN.
     """
+    n = g.shape[-1]
+    identity = torch.eye(n, dtype=g.dtype)
     finite = torch.isfinite(hessian).all(-1).all(-1)
-    safe = torch.where(finite[:, None, None], hessian, torch.eye(g.shape[-1], dtype=g.dtype))
+    safe = torch.where(finite[:, None, None], hessian, identity)
     values, vectors = torch.linalg.eigh(safe)
-    size = values.abs().amax(-1, keepdim=True)
+    sizes = values.abs()
+    largest = sizes.amax(-1, keepdim=True)
     number = torch.finfo(g.dtype)
-    zero = values.abs() <= g.shape[-1] * number.eps * size
+    zero = sizes <= n * number.eps * largest
     if absolute:
-        inverse = 1 / values.abs().maximum(EIGENVALUE_FLOOR * size).clamp_min(number.tiny)
+        floored = sizes.maximum(EIGENVALUE_FLOOR * largest)
+        inverse = 1 / floored.clamp_min(number.tiny)
     else:
-        inverse = torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, values))
+        inverse = 1 / torch.where(zero, torch.inf, values)
     rotated = (vectors.mT @ g.unsqueeze(-1)).squeeze(-1)
-    direction = -(vectors @ (inverse * rotated).unsqueeze(-1)).squeeze(-1)
+    scaled = (inverse * rotated).unsqueeze(-1)
+    direction = -(vectors @ scaled).squeeze(-1)
+    direction = torch.where(finite.unsqueeze(-1), direction, 0.0)
     status = torch.where((values < 0).any(-1), INDEFINITE, OK)
     status = torch.where(zero.any(-1), SINGULAR, status)
     status = torch.where(finite, status, NOT_FINITE)
-    return torch.where(finite.unsqueeze(-1), direction, 0.0), status
+    return direction, status
 
 
 def conjugate_gradients(
@@ -238,9 +251,9 @@ def conjugate_gradients(
         if iteration == 0:
             step = torch.where(flat.unsqueeze(-1), -g, step)
         running = running & ~flat
-        length = torch.where(running, square / torch.where(running, curve, 1.0), 0.0)
-        step = step + length.unsqueeze(-1) * direction
-        residual = residual - length.unsqueeze(-1) * image
+        length = torch.where(running, square / curve, 0.0).unsqueeze(-1)
+        step = step + length * direction
+        residual = residual - length * image
         new = residual.square().sum(-1)
         running = running & (new.sqrt() > target)
         ratio = torch.where(running, new / square, 0.0)
@@ -266,15 +279,18 @@ def _backtrack(
     length = torch.ones_like(f)
     open_ = torch.ones(len(f), dtype=torch.bool)
     for _ in range(halvings):
-        trial = objective.value(x[open_] + length[open_].unsqueeze(-1) * direction[open_])
-        accepted = trial <= f[open_] + ARMIJO * length[open_] * slope[open_] + slack[open_]
         index = open_.nonzero().squeeze(-1)
+        t = length[index]
+        trial = objective.value(x[index] + t.unsqueeze(-1) * direction[index])
+        allowed = f[index] + ARMIJO * t * slope[index] + slack[index]
+        accepted = trial <= allowed
         open_[index[accepted]] = False
         if not open_.any():
             break
         length[open_] *= 0.5
     length[open_] = 0.0
-    return length, torch.where(open_, STALLED, status)
+    status = torch.where(open_, STALLED, status)
+    return length, status
 
 
 def observed_order(
@@ -289,11 +305,11 @@ def observed_order(
     """
     now = errors[:-1].double()
     after = errors[1:].double()
-    usable = ((now <= local) & (after > floor)).nonzero().flatten()[-pairs:]
-    if len(usable) < 2:
+    usable = (now <= local) & (after > floor)
+    x = now[usable][-pairs:].log()
+    y = after[usable][-pairs:].log()
+    if len(x) < 2:
         return float("nan")
-    x = now[usable].log()
-    y = after[usable].log()
     x = x - x.mean()
     y = y - y.mean()
     if x.abs().max() <= 1e-9:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from experiments.attention.certified import Certificate, certificate
 from experiments.attention.layer import Heads
 from experiments.attention.levenberg_marquardt import LeastSquares, polished
 from experiments.attention.newton_method import Objective, Step, minimise
@@ -68,6 +69,11 @@ class Problem:
         """What ends (S, N) of a method come to (`ended`)."""
         return ended(self.equations, ends, self.data, self.b)
 
+    def certificate(self, point: Tensor) -> Certificate:
+        """Newton-Kantorovich from a point (N,)."""
+        x = att.unvec(point, self.layer.width)
+        return certificate(x, self.w, self.v, self.b)
+
     def objective(self, gamma: float) -> Objective:
         return recovery_objective(self.w, self.v, self.b, gamma)
 
@@ -78,7 +84,8 @@ class Problem:
         residual = att.residual(self.x, self.w, self.v, self.b).flatten()
         right = jac.T @ residual + gamma * self.data
         values, vectors = torch.linalg.eigh(jac.T @ jac)
-        inverse = 1 / (values.clamp_min(0.0) + max(gamma, torch.finfo(values.dtype).tiny))
+        shift = max(gamma, torch.finfo(values.dtype).tiny)
+        inverse = 1 / (values.clamp_min(0.0) + shift)
         step = inverse * (vectors.T @ right)
         return float(step.norm() / self.data.norm())
 
@@ -91,7 +98,8 @@ def draw(n: int, d: int, scale: float, index: int, ctx: Context) -> Problem:
     x, w, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     w = scale * w / d**0.5
     v = v / d**0.5
-    return Problem(x, w, v, att.outputs(x, w, v))
+    b = att.outputs(x, w, v)
+    return Problem(x, w, v, b)
 
 
 def follow(
@@ -111,10 +119,12 @@ def follow(
     point = trace.points[-1, 0]
     hessian = objective.hessian(point.unsqueeze(0))
     smallest = float(torch.linalg.eigvalsh(hessian)[0, 0])
-    status = "ok" if smallest > 0 else "not a minimum"
-    if not float(trace.gradient_norm[-1, 0]) <= limit:
-        status = "not converged"
-    return point, smallest, status
+    gradient_norm = float(trace.gradient_norm[-1, 0])
+    if not gradient_norm <= limit:
+        return point, smallest, "not converged"
+    if smallest > 0:
+        return point, smallest, "ok"
+    return point, smallest, "not a minimum"
 
 
 def equations(layer: Heads, b: Tensor) -> LeastSquares:
@@ -122,10 +132,12 @@ def equations(layer: Heads, b: Tensor) -> LeastSquares:
     d = layer.width
 
     def value(flat: Tensor) -> Tensor:
-        return (layer.outputs(att.unvec(flat, d)) - b).flatten(-2)
+        x = att.unvec(flat, d)
+        return (layer.outputs(x) - b).flatten(-2)
 
     def jacobian(flat: Tensor) -> Tensor:
-        return layer.jacobian(att.unvec(flat, d)).flatten(-3, -2)
+        x = att.unvec(flat, d)
+        return layer.jacobian(x).flatten(-3, -2)
 
     return LeastSquares(value, jacobian)
 
@@ -142,10 +154,13 @@ def invariances(layer: Heads, n: int) -> Tensor:
     d = layer.width
     rows = torch.cat([layer.w.flatten(0, 1), layer.v.mT.flatten(0, 1)])
     together = _null(rows)
-    alone = _null(torch.cat([rows, layer.w.mT.flatten(0, 1)]))
+    rows_and_columns = torch.cat([rows, layer.w.mT.flatten(0, 1)])
+    alone = _null(rows_and_columns)
     identity = torch.eye(n, dtype=rows.dtype)
     ones = torch.ones(n, 1, dtype=rows.dtype) / n**0.5
-    moves = torch.cat([torch.kron(identity, alone), torch.kron(ones, together)], dim=1)
+    single_moves = torch.kron(identity, alone)
+    common_moves = torch.kron(ones, together)
+    moves = torch.cat([single_moves, common_moves], dim=1)
     if moves.shape[1] == 0:
         return moves.new_zeros(n * d, 0)
     vectors, values, _ = torch.linalg.svd(moves, full_matrices=False)
@@ -155,7 +170,8 @@ def invariances(layer: Heads, n: int) -> Tensor:
 def _null(matrix: Tensor) -> Tensor:
     """Orthonormal basis (N, k) of the null space."""
     _, values, vectors = torch.linalg.svd(matrix)
-    rank = int((values > 1e-10 * values[0].clamp_min(1e-300)).sum())
+    rounding = 1e-10 * values[0].clamp_min(1e-300)
+    rank = int((values > rounding).sum())
     return vectors[rank:].mT
 
 
@@ -179,10 +195,13 @@ def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended
     error inf."""
     near = ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm()
     kept = torch.isfinite(ends).all(-1) & near
-    points = polished(problem, torch.where(kept.unsqueeze(-1), ends, 0.0))
+    ends = torch.where(kept.unsqueeze(-1), ends, 0.0)
+    points = polished(problem, ends)
     error = relative_error(points, data)
-    solved = problem.value(points).norm(dim=-1) <= EXACT * b.norm()
-    return Ended(points, torch.where(kept, error, torch.inf), kept & solved)
+    error = torch.where(kept, error, torch.inf)
+    residual = problem.value(points).norm(dim=-1)
+    solved = residual <= EXACT * b.norm()
+    return Ended(points, error, kept & solved)
 
 
 def distinct(points: Tensor) -> Tensor:
@@ -201,12 +220,15 @@ def symmetric_error(points: Tensor, data: Tensor, basis: Tensor, d: int) -> Tens
     from scipy.optimize import linear_sum_assignment
 
     reduced = points - (points @ basis) @ basis.mT
-    truth = (data - basis @ (basis.mT @ data)).unflatten(-1, (-1, d))
+    truth = data - basis @ (basis.mT @ data)
+    true_tokens = truth.unflatten(-1, (-1, d))
     errors = []
     for point in reduced:
-        costs = torch.cdist(point.unflatten(-1, (-1, d)), truth).square()
+        tokens = point.unflatten(-1, (-1, d))
+        costs = torch.cdist(tokens, true_tokens).square()
         row, column = linear_sum_assignment(costs.numpy())
-        errors.append(costs[row, column].sum().sqrt() / data.norm())
+        error = costs[row, column].sum().sqrt()
+        errors.append(error / data.norm())
     if errors:
         return torch.stack(errors)
     return points.new_zeros(0)

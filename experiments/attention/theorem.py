@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from experiments.attention.bounds import BOUNDS
-from experiments.attention.certified import certificate, certified_radius
+from experiments.attention.certified import certified_radius
 from experiments.attention.levenberg_marquardt import LeastSquares
-from experiments.attention.newton_method import minimise, observed_order
-from experiments.attention.problem import Problem, draw, equations, follow, relative_error
+from experiments.attention.newton_method import Objective, minimise, observed_order
+from experiments.attention.problem import Problem, draw, follow, relative_error
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
-from runner.curvature.closed_form import attention as att
 
 Row = dict[str, Any]
 ACCURACY = 1e-3  # epsilon of Theorem J.1 relative to |X0 - X*|
@@ -31,7 +30,8 @@ def theorem_radius(problem: Problem) -> float:
     """Smallest R that the conditions of Theorem J.1 admit: Frobenius norms of W, V, X and the
     entries of B."""
     norms = [float(m.norm()) for m in (problem.w, problem.v, problem.x)]
-    return max(*norms, float(problem.b.abs().max()), SMALLEST_R)
+    largest_entry = float(problem.b.abs().max())
+    return max(*norms, largest_entry, SMALLEST_R)
 
 
 def admissible_gamma(problem: Problem) -> float:
@@ -60,11 +60,13 @@ def scan_rows(problem: Problem, gammas: Sequence[float]) -> list[Row]:
     values = [*((gamma, False) for gamma in gammas), (admissible_gamma(problem), True)]
     for gamma, admissible in sorted(values):
         point, smallest, status = follow(problem.objective(gamma), point)
-        row = {"scanned_gamma": gamma, "admissible": admissible}
+        row: Row = {"scanned_gamma": gamma, "admissible": admissible}
         row["error_data"] = float(relative_error(point, problem.data))
         row["predicted"] = problem.predicted_shift(gamma)
         row["norm_share"] = float(point.norm() / size)
-        rows.append(row | {"smallest_eigenvalue": smallest, "status": status})
+        row["smallest_eigenvalue"] = smallest
+        row["status"] = status
+        rows.append(row)
     return rows
 
 
@@ -86,13 +88,12 @@ def theorem_row(problem: Problem) -> Row:
     minimiser, convexity, status = follow(objective, data, "full", 50, 0.0, limit)
     lipschitz = BOUNDS["H.10"].printed(n, d, radius)
     distance = 0.1 * convexity / lipschitz
-    offsets = torch.eye(n * d, dtype=torch.float64)[: min(8, n * d)]
+    offsets = torch.eye(n * d, dtype=torch.float64)[:8]
+    starts = minimiser + distance * offsets
     steps = math.ceil(math.log2(1 / ACCURACY))
-    trace = minimise(objective, minimiser + distance * offsets, "full", steps, 0.0)
+    trace = minimise(objective, starts, "full", steps, 0.0)
     errors = (trace.points - minimiser).norm(dim=-1)
-    # from the data itself, far outside the admitted ball
-    home = minimise(objective, data.unsqueeze(0), "full", 20, 0.0)
-    reached = (home.points[:, 0] - minimiser).norm(dim=-1) <= 1e-6 * minimiser.norm()
+    contraction = errors[1] / errors[0]
     return {
         "radius": radius,
         "admissible_gamma": gamma,
@@ -100,14 +101,25 @@ def theorem_row(problem: Problem) -> Row:
         "lipschitz": lipschitz,
         "admitted_distance": distance,
         "admitted_share": distance / float(size),
-        "first_contraction": float((errors[1] / errors[0]).max()),
+        "first_contraction": float(contraction.max()),
         "steps_allowed": steps,
         "excess": float(errors[-1].max()) / (ACCURACY * distance),
-        "steps_from_data": int(reached.nonzero()[0]) if reached.any() else -1,
+        "steps_from_data": steps_between(objective, data, minimiser),
         "norm_share": float(minimiser.norm() / size),
         "recovery_error": float(relative_error(minimiser, data)),
         "status": status,
     }
+
+
+def steps_between(objective: Objective, start: Tensor, minimiser: Tensor) -> int:
+    """Full Newton steps from a start, which may be far outside the admitted ball, to within 1e-6 of
+    the minimiser; -1 if 20 are too few."""
+    trace = minimise(objective, start.unsqueeze(0), "full", 20, 0.0)
+    distances = (trace.points[:, 0] - minimiser).norm(dim=-1)
+    arrived = (distances <= 1e-6 * minimiser.norm()).nonzero()
+    if len(arrived):
+        return int(arrived[0])
+    return -1
 
 
 # ------------------------------------------------------------------ certified balls
@@ -124,35 +136,39 @@ def certificate_tables(
     rows = []
     for index in range(setup.problems):
         problem = draw(n, d, setup.score_scale, index, ctx)
+        data = problem.data
         radius = certified_radius(problem.x, problem.w, problem.v)
         generator = ctx.torch_generator(f"attention_newton spheres {index} {n} {d}")
         away = directions(setup, problem, generator)
-        about = {
-            "radius_share": radius / float(problem.data.norm()),
-            "beta": certificate(problem.x, problem.w, problem.v, problem.b).beta,
-        }
+        radius_share = radius / float(data.norm())
+        beta = problem.certificate(data).beta
         for multiple in setup.multiple:
-            start = problem.data + multiple * radius * away
-            where = {"problem": index, "multiple": multiple}
-            rows.append(where | about | sphere_row(problem, start, setup.certified_steps))
+            row: Row = {"problem": index, "multiple": multiple}
+            row["radius_share"] = radius_share
+            row["beta"] = beta
+            start = data + multiple * radius * away
+            rows.append(row | sphere_row(problem, start, setup.certified_steps))
     return {"balls": rows}
 
 
 def sphere_row(problem: Problem, start: Tensor, steps: int) -> Row:
     """How many of the starts (S, N) reach the data or certify themselves, and the median order."""
-    least = equations(problem.layer, problem.b)
-    paths = newton_path(least, start, steps)
+    paths = newton_path(problem.equations, start, steps)
     errors = relative_error(paths, problem.data)
     arrived = errors[-1] <= ARRIVED
-    sure = torch.tensor([_certified(problem, point) for point in start])
-    solved = _solved(least, paths[-1], problem.b)
-    orders = [observed_order(path, ORDER_FLOOR) for path in errors[:, arrived].unbind(1)]
-    orders = [order for order in orders if not math.isnan(order)]
+    certified = torch.tensor([problem.certificate(point).certified for point in start])
+    residual = problem.equations.value(paths[-1]).nan_to_num(torch.inf)
+    solved = residual.norm(dim=-1) <= ARRIVED * problem.b.norm()
+    orders = []
+    for path in errors[:, arrived].unbind(1):
+        order = observed_order(path, ORDER_FLOOR)
+        if not math.isnan(order):
+            orders.append(order)
     return {
         "starts": len(start),
         "converged": int(arrived.sum()),
-        "certified": int(sure.sum()),
-        "certified_solved": int((sure & solved).sum()),
+        "certified": int(certified.sum()),
+        "certified_solved": int((certified & solved).sum()),
         "order": float(torch.tensor(orders).median()) if orders else math.nan,
     }
 
@@ -165,18 +181,9 @@ def directions(setup: AttentionNewton, problem: Problem, generator: torch.Genera
     random = random / random.norm(dim=-1, keepdim=True)
     jacobian = problem.layer.jacobian(problem.x).flatten(0, 1)
     vectors = torch.linalg.svd(jacobian).Vh.flip(0)
-    flat = torch.stack([vectors, -vectors], 1).flatten(0, 1)
-    return torch.cat([random, flat[:half]])
-
-
-def _certified(problem: Problem, point: Tensor) -> bool:
-    x = att.unvec(point, problem.layer.width)
-    return certificate(x, problem.w, problem.v, problem.b).certified
-
-
-def _solved(least: LeastSquares, points: Tensor, b: Tensor) -> Tensor:
-    residual = least.value(points).nan_to_num(torch.inf)
-    return residual.norm(dim=-1) <= ARRIVED * b.norm()
+    both_ways = torch.stack([vectors, -vectors], 1)
+    singular = both_ways.flatten(0, 1)
+    return torch.cat([random, singular[:half]])
 
 
 def newton_path(least: LeastSquares, start: Tensor, steps: int) -> Tensor:
@@ -185,7 +192,8 @@ def newton_path(least: LeastSquares, start: Tensor, steps: int) -> Tensor:
     path = [start]
     for _ in range(steps):
         x = path[-1]
-        move, failed = torch.linalg.solve_ex(least.jacobian(x), least.value(x).unsqueeze(-1))
+        residual = least.value(x).unsqueeze(-1)
+        move, failed = torch.linalg.solve_ex(least.jacobian(x), residual)
         new = x - move.squeeze(-1)
         moved = (failed == 0) & torch.isfinite(new).all(-1)
         path.append(torch.where(moved.unsqueeze(-1), new, x))

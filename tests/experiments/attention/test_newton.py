@@ -11,7 +11,6 @@ from torch.testing import assert_close
 from experiments.attention import newton_claims
 from experiments.attention.contest import BLIND, operations, run_and_follow, starts
 from experiments.attention.layer import Heads
-from experiments.attention.newton_measure import singular_values
 from experiments.attention.problem import (
     distinct,
     draw,
@@ -110,7 +109,7 @@ def test_invariances_change_no_output_at_any_length():
         assert basis.shape == (12, count)
         moved = x + att.unvec((basis @ torch.ones(count, dtype=DTYPE)) * 2.0, 3)
         assert_close(layer.outputs(moved), layer.outputs(x), rtol=1e-10, atol=1e-10)
-        values = singular_values(layer, x)
+        values = layer.singular_values(x)
         assert int((values > 1e-10).sum()) <= 12 - count
         error = symmetric_error(att.vec(moved)[None], att.vec(x), basis, 3)
         assert float(error) < 1e-10
