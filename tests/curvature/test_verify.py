@@ -146,6 +146,13 @@ def test_a_saturated_example_is_no_false_alarm():
         assert found.ok, str(found)
 
 
+def test_products_of_a_gradient_that_does_not_change_are_wrong():
+    theta = torch.ones(3, dtype=torch.float64)
+    found = rc.verify(torch.eye(3).double(), at=theta, gradient=torch.zeros_like)
+    assert not found.ok
+    assert "the gradient does not change" in found.reasons[0]
+
+
 def test_curvature_that_is_exactly_zero_is_no_false_alarm():
     net = nn.Sequential(
         nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 3)

@@ -130,8 +130,8 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
     Raises
     ------
     ValueError
-        For k outside 1..n, an unknown `which`, and products that are not those of a symmetric
-        matrix.
+        For k outside 1..n, an unknown `which`, a negative tolerance, and products that are not
+        those of a symmetric matrix.
 
     Notes
     -----
@@ -174,6 +174,8 @@ def eigenpair_search(
     if tolerance is None:
         rounding = torch.finfo(symmetric.dtype).eps
         tolerance = TOLERANCE.get(symmetric.dtype, 2 * rounding)
+    if not tolerance >= 0:
+        raise ValueError(f"expected a tolerance of at least 0, got {tolerance}")
     search = _Search(symmetric, k, which, tolerance, generator)
     if not search.exact:
         search.prepare(block or min(k, 2), memory_budget)

@@ -290,6 +290,8 @@ def _cause(product: Product, tolerance: float) -> str:
         return "they are not finite"
     if not bool(own.any()):
         return "they are zero. Gradients are off, or a backward has no second derivative"
+    if not bool(mean.any()):
+        return "the gradient does not change"
     factor = float(own @ mean) / float(mean @ mean)
     if abs(factor - 1) > tolerance and norm_of(own - factor * mean) <= 10 * tolerance * norm_of(
         own

@@ -22,7 +22,11 @@ VERSION = operator.attrgetter("_version")
 
 class Changes:
     """loss: evaluates it at a generic point nearby, where no term of it is zero. tensors: what it
-    is made of. first: its value when the operator was built; None: nothing is compared."""
+    is made of. first: its value when the operator was built; None: nothing is compared. writes: how
+    often tensors were found written to; graphs that were made before cannot be used again, even
+    where the tensors are as they were."""
+
+    writes = 0
 
     def __init__(
         self,
@@ -60,4 +64,5 @@ class Changes:
         now = self.loss()
         if not abs(now - self.first) <= 64 * self.eps * abs(self.first):
             raise MeasurementError(CHANGED.format(self.first, now))
+        self.writes += not self._untouched()
         self._mark()

@@ -111,6 +111,7 @@ class CurvatureOperator(SymmetricOperator):
             self.device = output.device
             self._loss_hessian = dag.loss.hessian(output, self.y) if part != "total" else None
         self._graph: _Graph | None = None
+        self._writes = 0
         self._differentiable = False
         measured = memory_budget and not self.reason
         self.simultaneous = self._at_once(memory_budget) if measured else 1
@@ -180,6 +181,9 @@ class CurvatureOperator(SymmetricOperator):
         """Each of `products` on the directions, as many at a time as the memory budget allows."""
         count = self.direction_count(directions)
         self._changes.refuse(always=False)
+        if self._writes != self._changes.writes:
+            self._graph = None
+            self._writes = self._changes.writes
         found: list[list[Products]] = [[] for _ in products]
         with torch.inference_mode(False), torch.enable_grad(), full_precision():
             for start in range(0, count, self.simultaneous):

@@ -171,10 +171,11 @@ class Data:
         return self.layout.cut(self.first, 0, most)
 
     def find_sample(self, few: int, required: bool) -> None:
-        """Finds a few examples whose loss is finite, not all of ignored labels. Raises ValueError
-        where there are none and they are required."""
+        """Finds a few examples whose loss is finite (not all of ignored labels), and not zero where
+        there are such. Raises ValueError where none is finite and they are required."""
         point = Point(self.function.variables.values)
         value = math.nan
+        finite = None
         for batch in itertools.islice(self, LOOKED_AT):
             layout = self.layout_of(batch)
             examples = 1 if layout is None else layout.examples
@@ -183,9 +184,11 @@ class Data:
                 sample = self.sample(few)
                 value = float(self.function.value(point, sample[0]))
                 if math.isfinite(value):
-                    return
-        self.sampled = None
-        if required:
+                    finite = finite or self.sampled
+                    if value != 0:
+                        return
+        self.sampled = finite
+        if required and finite is None:
             raise MeasurementError(
                 f"the loss is not finite ({value}): look at the weights and the data"
             )

@@ -33,8 +33,11 @@ class Multiplication:
     """z (n,), or rows z (k, n), to H z, by graphs or from stored gradients of all examples.
 
     batched: whether several rows go through a graph together, None before it was tried. seconds:
-    the shortest product with one row. count: products with one row.
+    the shortest product with one row. count: products with one row. writes: to tensors of the
+    network, before its graphs were made.
     """
+
+    writes = 0
 
     def __init__(self, graphs: Graphs) -> None:
         self.graphs = graphs
@@ -64,6 +67,12 @@ class Multiplication:
             return torch.stack([self._one(row) for row in rows])
         width = self.graphs.planned.width
         return torch.cat([self.graphs.apply(some, True) for some in rows.split(width)])
+
+    def forget(self, writes: int) -> None:
+        """Graphs that were made before tensors were written to."""
+        self.graphs.kept = {}
+        self.linear = ""
+        self.writes = writes
 
     def words(self) -> list[str]:
         """How products are taken."""

@@ -197,9 +197,15 @@ class FunctionOperator(SymmetricOperator):
 
     def _check_second_order(self) -> None:
         outcomes = self._second_order()
-        if any(o.status == "wrong" and not math.isfinite(o.error) for o in outcomes):
-            self._find_sample()  # few examples may have no loss: all their labels are ignored
-            outcomes = [] if self.data.sampled is None else self._second_order()
+        if any(o.identity == "reached" or not math.isfinite(o.error) for o in outcomes):
+            # few examples may have no loss or slope: labels that are ignored, margins that are kept
+            before = self.data.sampled
+            self._find_sample()
+            after = self.data.sampled
+            if after is None:
+                outcomes = []
+            elif before is None or after[0] is not before[0] or after[1] != before[1]:
+                outcomes = self._second_order()
         self.verdicts.take(outcomes)
 
     def _second_order(self) -> list[Outcome]:
@@ -246,6 +252,8 @@ class FunctionOperator(SymmetricOperator):
 
     def _of_rows(self, rows: Tensor) -> Tensor:
         self.changes.refuse(always=bool(self.spread) and sums_of(self.spread) != self.sums)
+        if self.multiplication.writes != self.changes.writes:
+            self.multiplication.forget(self.changes.writes)
         return self.multiplication(rows)
 
     # ------------------------------------------------------- what users and estimators call

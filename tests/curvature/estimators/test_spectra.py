@@ -430,6 +430,7 @@ PARAMETERS = rc.ParameterOperator(
         (lambda m: rc.discarded_coupling(m), "expected an operator with groups"),
         (lambda m: rc.discarded_coupling(PARAMETERS, probes=1), "probes as a whole number of at"),
         (lambda m: rc.top_eigenpairs(m, 1, "biggest"), "which must be one of"),
+        (lambda m: rc.top_eigenpairs(m, 1, tolerance=math.nan), "a tolerance of at least 0"),
         (lambda m: rc.spectral_density(m, 1), "probes as a whole number of at least 2"),
         (lambda m: rc.trace_estimate(m, 3), "at least 4 products"),
         (lambda m: rc.trace_estimate(m, 60, "magic"), "method must be"),

@@ -1,6 +1,7 @@
 """Functions that are wrong on purpose: each is refused with one line that names the cause, or
 measured right."""
 
+import copy
 import math
 from functools import partial
 
@@ -11,7 +12,14 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
-from runner.curvature import LayerOperator, ParameterOperator, trace_estimate, verify
+from runner.curvature import (
+    CurvatureOperator,
+    Dag,
+    LayerOperator,
+    ParameterOperator,
+    trace_estimate,
+    verify,
+)
 from tests.curvature.cases import Detached, Own, Swish, with_backward
 from tests.curvature.oracles import flat_gradient, parameter_matrix, relative
 from tests.draws import seeded, tanh_net
@@ -314,8 +322,32 @@ def test_derivatives_are_compared_on_examples_that_have_a_loss(part):
     module, (x, y) = mlp(), data(20)
     y[:4] = -100
     operator = ParameterOperator(module, CROSS, (x, y), part=part)
-    assert operator.checks["3 product"].startswith("right")
+    assert all(outcome.startswith("right") for outcome in operator.checks.values())
     assert relative(operator.dense(), parameter_matrix(part, module, CROSS, x[4:], y[4:])) < 1e-12
+
+
+def test_derivatives_are_compared_on_examples_whose_loss_is_not_zero():
+    x, y = data(20)
+    weights = (y > 0).double()
+    weights[:4] = 0
+    operator = ParameterOperator(mlp(), lambda f, w: (w[:, None] * f.square()).mean(), (x, weights))
+    assert all(outcome.startswith("right") for outcome in operator.checks.values())
+
+
+@pytest.mark.parametrize("kind", ["parameters", "layers", "graph"])
+def test_weights_that_are_written_to_and_back_give_the_same_products(kind):
+    module, (x, y) = mlp(), data()
+    operator = {
+        "parameters": lambda: ParameterOperator(module, CROSS, (x, y)),
+        "layers": lambda: LayerOperator(module, CROSS, (x, y), ["0", "2"]),
+        "graph": lambda: CurvatureOperator(Dag.from_sequential(module), x, y),
+    }[kind]()
+    before = operator.dense()
+    weights = copy.deepcopy(module.state_dict())
+    with torch.no_grad():
+        module[0].weight.mul_(2)
+    module.load_state_dict(weights)
+    assert torch.equal(operator.dense(), before)
 
 
 # ------------------------------------------------------------------ Fisher
