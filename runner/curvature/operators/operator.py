@@ -196,7 +196,7 @@ class FunctionOperator(SymmetricOperator):
         find_sample(self.function, self.data, TWINS, bool(required))
 
     def _check_second_order(self) -> None:
-        outcomes = self._second_order()
+        outcomes = self._second_order(TWINS)
         if any(o.identity == "reached" or not math.isfinite(o.error) for o in outcomes):
             # few examples may have no loss or slope: labels that are ignored, margins that are kept
             before = self.data.sampled
@@ -205,11 +205,13 @@ class FunctionOperator(SymmetricOperator):
             if after is None:
                 outcomes = []
             elif before is None or after[0] is not before[0] or after[1] != before[1]:
-                outcomes = self._second_order()
+                outcomes = self._second_order(TWINS)
+        if any(o.identity == "reached" and len(o.what) == len(self.groups) for o in outcomes):
+            outcomes = self._second_order(CHECKED)  # a contrastive loss of two may be constant
         self.verdicts.take(outcomes)
 
-    def _second_order(self) -> list[Outcome]:
-        batch, layout = self.data.sample(TWINS)
+    def _second_order(self, few: int) -> list[Outcome]:
+        batch, layout = self.data.sample(few)
         wide = 8 * 8 * self.flat.size <= self.settings.memory_budget
         return second_order(self.function, self.values, batch, self.part, layout, wide)
 

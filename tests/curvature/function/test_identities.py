@@ -334,6 +334,19 @@ def test_derivatives_are_compared_on_examples_whose_loss_is_not_zero():
     assert all(outcome.startswith("right") for outcome in operator.checks.values())
 
 
+def contrastive(f, _):
+    """Each row should be like the next one; of two rows alone it is 0."""
+    likeness = f @ f.mT - 1e9 * torch.eye(len(f), dtype=f.dtype)
+    return F.cross_entropy(likeness, torch.arange(len(f)).roll(-1))
+
+
+def test_a_loss_that_compares_examples_is_compared_on_more_than_two():
+    operator = ParameterOperator(mlp(), contrastive, data(20))
+    assert all(outcome.startswith("right") for outcome in operator.checks.values())
+    with refusal("no right second one"):
+        ParameterOperator(between(Swish.apply), contrastive, data(20))
+
+
 @pytest.mark.parametrize("kind", ["parameters", "layers", "graph"])
 def test_weights_that_are_written_to_and_back_give_the_same_products(kind):
     module, (x, y) = mlp(), data()
