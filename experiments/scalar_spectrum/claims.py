@@ -60,13 +60,17 @@ def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
     for table, make in makers:
         if len(tables.get(table, ())):
             made += make(setup, tables, says)
-    holds = {(claim.name, variant) for variant, claim in made if claim.verdict == "confirmed"}
-    return [_protocol_unknown(_minor_error(claim, holds)) for claim in judge.gathered(made)]
+    confirmed = {(claim.name, variant) for variant, claim in made if claim.verdict == "confirmed"}
+    judged = []
+    for claim in judge.gathered(made):
+        claim = _minor_error(claim, confirmed)
+        judged.append(_protocol_unknown(claim))
+    return judged
 
 
-def _minor_error(claim: Claim, holds: set[tuple[str, str]]) -> Claim:
+def _minor_error(claim: Claim, confirmed: set[tuple[str, str]]) -> Claim:
     case, where = MINOR_ERRORS.get(claim.name, ("", ""))
-    if (claim.name, case) in holds:
+    if (claim.name, case) in confirmed:
         return judge.minor_error(claim, where)
     return claim
 
@@ -96,16 +100,18 @@ def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim
 
     votes: columns seed and shown.
     """
+    shares = by_seed(votes, lambda rows: float(rows["shown"].mean()))
     findings = {}
-    for seed, shares in by_seed(votes, lambda rows: float(rows["shown"].mean())).items():
-        findings[seed] = "yes" if shares >= setup.share else "no"
+    for seed, share in shares.items():
+        findings[seed] = "yes" if share >= setup.share else "no"
+    shown = votes["shown"]
     share = math.nan
     if len(votes):
-        share = float(votes["shown"].mean())
+        share = float(shown.mean())
     rule = judge.DataSetRule(setup.share, setup.runs)
     verdict, text = judge.verdict_of_data_sets(findings, rule)
     seeds = text.replace("data sets", "seeds")
-    detail = f"{int(votes['shown'].sum())} of {len(votes)} runs; {seeds}"
+    detail = f"{int(shown.sum())} of {len(votes)} runs; {seeds}"
     threshold = f">= {setup.share:g} of the runs of a seed"
     return judge.claim(says, verdict, share, detail, threshold=threshold)
 
@@ -118,43 +124,48 @@ def _relative_range(values: pd.Series[float]) -> float:
 def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = tables["scaling"]
     networks = ["scaled_width", "seed"]
+    spectra = [*networks, "sigma"]
     fixed = chosen(frame, targets="fixed")
-    top = fixed.groupby([*networks, "sigma"])["eigenvalue"].max().unstack()
-    low = top.columns.min()
-    if 1.0 in top.columns and low < 1:
-        detail = f"sharpness at sigma = 1 over sigma = {low:g}, smallest over {len(top)} networks"
-        smallest = float((top[1.0] / top[low]).min())
-        yield "", judge.exact(says["normalising_sharpens"], smallest, detail)
+    sharpness = fixed.groupby(spectra)["eigenvalue"].max().unstack()
+    low = sharpness.columns.min()
+    if 1.0 in sharpness.columns and low < 1:
+        ratio = sharpness[1.0] / sharpness[low]
+        count = f"smallest over {len(sharpness)} networks"
+        detail = f"sharpness at sigma = 1 over sigma = {low:g}, {count}"
+        yield "", judge.exact(says["normalising_sharpens"], float(ratio.min()), detail)
+    detail = "relative spread of (largest, smallest eigenvalue)/sigma^2 over sigma"
     for targets, part in frame.groupby("targets"):
         scaled = part.assign(unit=part["eigenvalue"] / part["sigma"] ** 2)
-        extremes = scaled.groupby([*networks, "sigma"])["unit"].agg(["max", "min"])
-        spread = float(extremes.groupby(networks).agg(_relative_range).to_numpy().max())
-        detail = "relative spread of (largest, smallest eigenvalue)/sigma^2 over sigma"
+        extremes = scaled.groupby(spectra)["unit"].agg(["max", "min"])
+        spreads = extremes.groupby(networks).agg(_relative_range)
+        spread = float(spreads.to_numpy().max())
         yield f"targets {targets}", judge.exact(says["proportional"], spread, detail)
 
 
 def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = tables["relu_cells"]
-    density = tables["density"]
     largest = frame.groupby("seed")["dense"].transform(lambda s: s.abs().max())
-    error = float(((frame["eigenvalue"] - frame["dense"]).abs() / largest).max())
+    errors = (frame["eigenvalue"] - frame["dense"]).abs() / largest
+    error = float(errors.max())
+    yield "", judge.exact(says["relu_closed_form"], error, "relative to a dense eigensolver")
+    density = tables["density"]
     unit = density.assign(unit=density["eigenvalue"] / density["share"])
     unit["rank"] = unit.groupby(["seed", "cell", "copies"])["unit"].rank(method="first")
-    spread = float(unit.groupby(["seed", "cell", "rank"])["unit"].agg(_relative_range).max())
-    yield "", judge.exact(says["relu_closed_form"], error, "relative to a dense eigensolver")
+    spreads = unit.groupby(["seed", "cell", "rank"])["unit"].agg(_relative_range)
     detail = "relative spread of eigenvalue/density when samples x <= 0 are repeated"
-    yield "", judge.exact(says["density"], spread, detail)
+    yield "", judge.exact(says["density"], float(spreads.max()), detail)
 
 
 def _closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     for network, part in tables["pairs"].groupby("network"):
+        variant = str(network)
         steps = f"{len(part)} steps"
         errors = part["dense_error"].dropna()
         error = float(errors.max())
         compared = f"{len(errors)} of {steps}"
-        yield str(network), judge.exact(says["closed_form_in_training"], error, compared)
-        slack = ((part["bound"] - part["smallest"]) / part["trace"]).max()
-        yield str(network), judge.exact(says["smallest_bound"], float(slack), steps)
+        yield variant, judge.exact(says["closed_form_in_training"], error, compared)
+        violation = (part["bound"] - part["smallest"]) / part["trace"]
+        yield variant, judge.exact(says["smallest_bound"], float(violation.max()), steps)
 
 
 def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
@@ -165,44 +176,59 @@ def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
     target = part["target"]
     slope = part["slope"]
     trace = part["trace"]
-    late = (slope >= target / 3) & (slope <= target) if printed else part["phase"] == "late"
+    late = part["phase"] == "late"
+    if printed:
+        late = (slope >= target / 3) & (slope <= target)
     side = np.where(late, -1.0, 1.0)
-    wrong = np.maximum(side * (trace - part["first"]), side * part["second"])
+    first_wrong = side * (trace - part["first"])
+    second_wrong = side * part["second"]
+    wrong = np.maximum(first_wrong, second_wrong)
     return float((wrong / trace).max())
 
 
 def _phases(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
-    frame = tables["pairs"]
-    frame = chosen(frame, status="ok")
-    signs = {"θ* > 0": frame[frame["target"] > 0], "θ* < 0": frame[frame["target"] < 0]}
+    frame = chosen(tables["pairs"], status="ok")
+    target = frame["target"]
+    signs = {"θ* > 0": frame[target > 0], "θ* < 0": frame[target < 0]}
     for name, part in signs.items():
         if len(part):
             violation = _phase_violation(part, True)
             yield name, judge.exact(says["phases"], violation, f"{len(part)} steps")
     violation = _phase_violation(frame, False)
     yield "any θ*", judge.exact(says["phases_corrected"], violation, f"{len(frame)} steps")
-    solved = frame[(frame["slope"] - frame["target"]).abs() <= SOLVED * frame["target"].abs()]
+    distance = (frame["slope"] - target).abs()
+    solved = frame[distance <= SOLVED * target.abs()]
     if len(solved):
         trace = solved["trace"]
-        off = np.maximum((solved["first"] - trace).abs(), solved["second"].abs()) / trace
+        first_error = (solved["first"] - trace).abs()
+        error = np.maximum(first_error, solved["second"].abs()) / trace
         steps = f"{len(solved)} steps at the solution"
-        yield "", judge.exact(says["rank_one"], float(off.max()), steps)
+        yield "", judge.exact(says["rank_one"], float(error.max()), steps)
 
 
 def _pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     """What Section 2 says of Fig. 3, run by run: the linear net, and the positive cell of the ReLU
     net."""
-    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
-    frame = frame[(frame["cell"] != "-") & (frame["status"] == "ok")].sort_values("step")
-    rates = sorted(frame["rate"].unique())
+    frame = paired_steps(tables)
+    frame = frame[frame["cell"] != "-"].sort_values("step")
+    rates = frame["rate"]
+    lowest = rates.min()
+    tests = {lowest: LOW}
+    tests.setdefault(rates.max(), HIGH)
     for (network, left), part in frame.groupby(["network", "left"]):
-        for rate in dict.fromkeys((rates[0], rates[-1])):
+        for rate, tests_at_rate in tests.items():
             runs = chosen(part, rate=rate).groupby("seed")["second"]
             variant = f"{network} on {wedge_name(left)} at rate {rate:g}"
-            for name, test in (LOW if rate == rates[0] else HIGH).items():
+            for name, test in tests_at_rate.items():
                 votes = [(seed, test(second.to_numpy())) for seed, second in runs]
                 yield variant, _voted(setup, says[name], _ballot(votes))
-    yield "", _damping(setup, chosen(frame, rate=rates[0]), says["damping"])
+    yield "", _damping(setup, chosen(frame, rate=lowest), says["damping"])
+
+
+def paired_steps(tables: Tables) -> pd.DataFrame:
+    """The recorded steps of the runs that did not diverge; cell: "" for linear networks."""
+    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
+    return chosen(frame, status="ok")
 
 
 def _ballot(votes: Sequence[tuple[object, bool]]) -> pd.DataFrame:
@@ -215,8 +241,9 @@ def _damping(setup: ScalarSpectrum, frame: pd.DataFrame, says: Statement) -> Cla
     votes = []
     for (_, _, seed), run in frame.groupby(["network", "left", "seed"]):
         if run["phase"].iloc[0] == "early":
-            limit = (1 - setup.momentum**0.5) ** 2 / run["rate"].iloc[-1]
-            overdamped = run["trace"].iloc[-1] < limit
+            end = run.iloc[-1]
+            limit = (1 - setup.momentum**0.5) ** 2 / end["rate"]
+            overdamped = end["trace"] < limit
             turns = LOW["turns_positive"](run["second"].to_numpy())
             votes.append((seed, turns == overdamped))
     return _voted(setup, says, _ballot(votes))
@@ -238,16 +265,19 @@ def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = tables["bias"]
     width = setup.bias_width
     inside = chosen(frame, mix=0)
+    networks = f"{inside['seed'].nunique()} networks, m = {width}"
+    gap = float(inside["gap"].max())
+    yield "", judge.exact(says["theorem6"], gap, networks)
     wrong = inside["zeros"] != width - 1
-    wrong |= (inside["plus"] != width - 2) | (inside["minus"] != width - 2)
+    wrong |= inside["plus"] != width - 2
+    wrong |= inside["minus"] != width - 2
+    yield "", judge.exact(says["theorem6_multiplicities"], float(wrong.sum()), networks)
     triple = chosen(inside, member="triple")
     below = triple["lower"] - triple["theorem"]
     above = triple["theorem"] - triple["upper"]
-    networks = f"{inside['seed'].nunique()} networks, m = {width}"
+    outside = float(np.maximum(below, above).max())
+    yield "", judge.exact(says["triple_bounds"], outside, networks)
     error = float(frame["dense_error"].max())
-    yield "", judge.exact(says["theorem6"], float(inside["gap"].max()), networks)
-    yield "", judge.exact(says["theorem6_multiplicities"], float(wrong.sum()), networks)
-    yield "", judge.exact(says["triple_bounds"], float(np.maximum(below, above).max()), networks)
     yield "", judge.exact(says["bias_closed_form"], error, f"{len(frame)} rows")
 
 
@@ -258,14 +288,16 @@ def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, run in frame.groupby(RUN):
         tail = run.tail(TAIL)
+        last_losses = tail["loss"]
+        still = np.ptp(last_losses) <= 1e-6 * last_losses.mean()
         loss = run["loss"].to_numpy()
+        diverged = bool((run["status"] == "diverged").any())
         row = dict(zip(RUN, key, strict=True))
         row["rose"] = bool(loss.max() > 1.01 * loss[0])
         row["low"] = tail["ratio"].min()
         row["high"] = tail["ratio"].max()
-        row["diverged"] = bool((run["status"] == "diverged").any())
-        still = np.ptp(tail["loss"]) <= 1e-6 * tail["loss"].mean()
-        row["settled"] = not row["diverged"] and still
+        row["diverged"] = diverged
+        row["settled"] = not diverged and still
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -295,15 +327,18 @@ def _edge_of(setup: ScalarSpectrum, network: str, runs: pd.DataFrame, says: Says
         shown = part.assign(shown=part["rose"] & part["settled"])
         yield f"{network} m={width:,}", _voted(setup, says["catapult"], shown)
     lost = within("large", "divergence")
-    yield network, _voted(setup, says["divergence"], lost.assign(shown=lost["diverged"]))
+    shown = lost.assign(shown=lost["diverged"])
+    yield network, _voted(setup, says["divergence"], shown)
     climbed = runs[(runs["start"] == "small") & (runs["factor"] < 1)]
-    near = (climbed["high"] / climbed["factor"] - 1).abs() < says["climbs"].high
-    climbs = climbed.assign(shown=climbed["settled"] & near)
-    yield network, _voted(setup, says["climbs"], climbs)
+    distance = (climbed["high"] / climbed["factor"] - 1).abs()
+    near = distance < says["climbs"].high
+    shown = climbed.assign(shown=climbed["settled"] & near)
+    yield network, _voted(setup, says["climbs"], shown)
     beyond = within("small", "oscillates")
     crossing = (beyond["low"] < 1) & (beyond["high"] > 1)
     goes_on = ~beyond["diverged"] & ~beyond["settled"]
-    yield network, _voted(setup, says["oscillates"], beyond.assign(shown=goes_on & crossing))
+    shown = beyond.assign(shown=goes_on & crossing)
+    yield network, _voted(setup, says["oscillates"], shown)
 
 
 def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
@@ -312,11 +347,12 @@ def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
     nothing = pd.DataFrame({"seed": []})
     for seed, frame in tables.get("relu_cells", nothing).groupby("seed"):
         sizes = frame["dense"].abs()
+        near = 1e-9 * sizes.max()
         for cell, part in frame.groupby("cell"):
             bulk = chosen(part, kind="bulk")["eigenvalue"].abs()
             if len(bulk):
-                equal = (sizes - bulk.iloc[0]).abs() <= 1e-9 * sizes.max()
-                count = int(equal.sum())
+                distance = (sizes - bulk.iloc[0]).abs()
+                count = int((distance <= near).sum())
                 rows.append(("bulk_multiplicity", cell, seed, count / 2))
                 rows.append(("outliers", cell, seed, len(part) - count))
     for seed, frame in tables.get("bias", nothing).groupby("seed"):

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from experiments.scalar_spectrum.claims import paired_steps
 from experiments.scalar_spectrum.wedge_scale import wedge_name
 from runner.contract import Tables
 from runner.report.figures import (
@@ -53,9 +54,11 @@ def data_scaling(tables: Tables) -> Figure:
             return
         by_sigma = chosen(shown, scaled_width=width).groupby("sigma")
         for i, (sigma, rows) in enumerate(by_sigma):
-            values = np.sort(rows["eigenvalue"].repeat(rows["multiplicity"]))[::-1]
+            values = rows["eigenvalue"].repeat(rows["multiplicity"])
+            falling = np.sort(values)[::-1]
+            places = range(1, len(falling) + 1)
             style = look(i, linewidth=0.8, markersize=3.5)
-            ax.plot(range(1, len(values) + 1), values, label=f"σ = {sigma:g}", **style)
+            ax.plot(places, falling, label=f"σ = {sigma:g}", **style)
         ax.set_yscale("symlog", linthresh=0.01)
         ax.axhline(0, color="0.4", linestyle=":", linewidth=1)
         ax.set_xlabel("index of eigenvalue")
@@ -82,23 +85,26 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     reference = sizes[1.0] if 1.0 in sizes else sizes.iloc[:, 0]
     share = sizes.div(reference, axis=0)
     for (targets, kind), runs in share.groupby(["targets", "kind"]):
+        style: dict[str, Any]
         if targets == "scaled":  # proportional to σ² as it must be: one line for all of them
-            style: dict[str, Any] = {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0}
+            style = {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0}
             text = "all, targets scaled"
         else:
             style = {"color": "0.55", "marker": MARKERS[5], "markersize": 4, "linewidth": 0.8}
+            text = "largest, targets fixed"
             if kind == "bulk":
                 style |= {"color": "black", "marker": MARKERS[6], "linestyle": "none"}
-            text = f"{'bulk' if kind == 'bulk' else 'largest'}, targets fixed"
+                text = "bulk, targets fixed"
         lines = ax.plot(runs.columns, runs.T, **style)
         lines[0].set_label(text)
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.set_xticks(list(share.columns), [f"{sigma:g}" for sigma in share.columns])
+    sigmas = list(share.columns)
+    ax.set_xticks(sigmas, [f"{sigma:g}" for sigma in sigmas])
     low = share.min().min() / 2
     high = 2 * share.max().max()
-    ticks = [tick for tick in TICKS if low < tick < high]
-    ax.set_yticks(ticks, [TICKS[tick] for tick in ticks])
+    ticks = {value: text for value, text in TICKS.items() if low < value < high}
+    ax.set_yticks(list(ticks), list(ticks.values()))
     ax.minorticks_off()
     ax.set_xlabel("σ of the inputs")
     ax.set_ylabel("relative to σ = 1, one line a run")
@@ -122,11 +128,14 @@ def relu_cells(tables: Tables) -> Figure:
 
 def _by_cell(ax: Axes, frame: pd.DataFrame) -> None:
     for cell, part in frame.groupby("cell"):
-        style = marks(CELL[str(cell)], markersize=6, label=NAMES[str(cell)])
-        ax.vlines(part["index"] + 1, 0, part["eigenvalue"], color=style["color"], linewidth=1)
-        ax.plot(part["index"] + 1, part["eigenvalue"], **style)
+        name = str(cell)
+        places = part["index"] + 1
+        style = marks(CELL[name], markersize=6, label=NAMES[name])
+        ax.vlines(places, 0, part["eigenvalue"], color=style["color"], linewidth=1)
+        ax.plot(places, part["eigenvalue"], **style)
+    places = frame["index"] + 1
     text = "dense eigensolver"
-    ax.plot(frame["index"] + 1, frame["dense"], "+", color="black", markersize=4, label=text)
+    ax.plot(places, frame["dense"], "+", color="black", markersize=4, label=text)
     not_negative = int((frame["eigenvalue"] >= 0).sum())
     ax.axvline(not_negative + 0.5, color="0.4", linestyle=":")
     ax.axhline(0, color="0.6", linewidth=0.8)
@@ -145,14 +154,14 @@ def _by_density(ax: Axes, density: pd.DataFrame) -> None:
     for (cell, kind), part in density.groupby(["cell", "kind"]):
         by_copies = part.groupby("copies").agg({"share": "first", "eigenvalue": "max"})
         top = by_copies.sort_values("share")
-        share = top["share"]
-        slope = float(top["eigenvalue"].iloc[-1] / share.iloc[-1])
+        last = top.iloc[-1]
+        slope = last["eigenvalue"] / last["share"]
         style = marks(CELL[str(cell)], markersize=6)
         if kind != "outlier":
             style["markerfacecolor"] = "none"
         dashes = KINDS[str(kind)]["linestyle"]
         ax.plot([0, 1], [0, slope], color=style["color"], linestyle=dashes, linewidth=1)
-        ax.plot(share, top["eigenvalue"], **style)
+        ax.plot(top["share"], top["eigenvalue"], **style)
     for style in KINDS.values():
         ax.plot([], [], marker="o", color="0.3", **style)
     ax.set_xlim(0, 1)
@@ -167,7 +176,8 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
     frame = chosen(paired_steps(tables), left=left)
     frame = frame[frame["cell"] != "-"].sort_values("step")
     rates = sorted(frame["rate"].unique())
-    runs = list(product(sorted(frame["network"].unique()), rates))
+    networks = sorted(frame["network"].unique())
+    runs = list(product(networks, rates))
     names = {"first": "λ₁ and trace of H", "second": "λ₂"}
     texts = {"first": "first outlier λ₁", "second": "second outlier λ₂"}
 
@@ -175,13 +185,15 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
         value, network, rate = key
         part = chosen(frame, network=network, rate=rate)
         colour = COLOURS[value == "second"]
-        style: dict[str, Any] = {"linewidth": 1.6, "label": f"{texts[value]}, first seed"}
+        text = texts[value]
+        style: dict[str, Any] = {"linewidth": 1.6, "label": f"{text}, first seed"}
         for i, (_, run) in enumerate(part.groupby("seed")):
-            ax.plot(run["step"], run[value], color=colour, **style)
-            style = {"linewidth": 0.6, "alpha": 0.6, "label": f"{texts[value]}, other seeds"}
+            steps = run["step"]
+            ax.plot(steps, run[value], color=colour, **style)
+            style = {"linewidth": 0.6, "alpha": 0.6, "label": f"{text}, other seeds"}
             if i == 0 and value == "first":
-                text = "trace of H, first seed"
-                ax.plot(run["step"], run["trace"], "--", color="black", linewidth=1, label=text)
+                trace_style: dict[str, Any] = {"linewidth": 1, "label": "trace of H, first seed"}
+                ax.plot(steps, run["trace"], "--", color="black", **trace_style)
         if value == "second":
             ax.axhline(0, color="0.3", linestyle=":", linewidth=1)
         if float(part["step"].max()) > 200 and rate == rates[-1]:
@@ -191,8 +203,12 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
 
     cell = {"linear": "linear", "relu": "ReLU, positive cell"}
     titles = {}
-    for value, (network, rate) in product(names, runs):
+    for value, network, rate in product(names, networks, rates):
         titles[value, network, rate] = f"{cell[network]}, rate {rate:g}"
+    caption = (
+        "the paper's rate is 0.18 for both networks; teeth in a line: a neuron that changes its "
+        "cell back and forth from step to step"
+    )
     figure = panels(
         titles,
         panel,
@@ -202,17 +218,10 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
         sharex="col",
         sharey=False,
         legend_columns=3,
-        caption="the paper's rate is 0.18 for both networks; teeth in a line: a neuron that "
-        "changes its cell back and forth from step to step",
+        caption=caption,
     )
     figure.suptitle(f"wedge data: {wedge_name(left)}", fontsize=9)
     return figure
-
-
-def paired_steps(tables: Tables) -> pd.DataFrame:
-    """The recorded steps of the runs that did not diverge; cell: "" for linear networks."""
-    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
-    return chosen(frame, status="ok")
 
 
 def phases(tables: Tables) -> Figure:
@@ -222,24 +231,30 @@ def phases(tables: Tables) -> Figure:
     frame = frame[frame["target"].abs() > 1e-6]
     frame = frame.assign(share=frame["slope"] / frame["target"])
     frame = chosen(frame, network="relu", left=frame["left"].max())
-    frame = frame[frame["share"].between(-0.6, 1.8)]
+    low, high = (-0.6, 1.8)
+    frame = frame[frame["share"].between(low, high)]
+    names = {"early": -0.13, "late": 2 / 3, "divergent": 1.4}
+    ticks = {-0.5: "−0.5", 0: "0", 1 / 3: "1/3", 1: "1", 1.5: "1.5"}
 
     def panel(ax: Axes, cell: str) -> None:
         ax.axvspan(1 / 3, 1, color="0.9", zorder=0)
         ax.axhline(0, color="0.3", linewidth=0.8)
         runs = chosen(frame, cell=cell)
-        ax.plot(runs["share"], runs["second"], **marks(CELL[cell], markersize=2.2, alpha=0.5))
-        ax.set_xlim(-0.6, 1.8)
-        ax.set_xticks([-0.5, 0, 1 / 3, 1, 1.5], ["−0.5", "0", "1/3", "1", "1.5"])
-        for x, name in ((-0.13, "early"), (2 / 3, "late"), (1.4, "divergent")):
-            ax.text(x, 0.97, name, transform=ax.get_xaxis_transform(), ha="center", va="top")
+        style = marks(CELL[cell], markersize=2.2, alpha=0.5)
+        ax.plot(runs["share"], runs["second"], **style)
+        ax.set_xlim(low, high)
+        ax.set_xticks(list(ticks), list(ticks.values()))
+        above_axis = ax.get_xaxis_transform()
+        for name, x in names.items():
+            ax.text(x, 0.97, name, transform=above_axis, ha="center", va="top")
 
     caption = "a dot is a recorded step of a run, all rates and seeds"
     titles = {"+": "positive cell, θ* > 0", "-": "negative cell, θ* < 0"}
     y = "second outlier λ₂"
     figure = panels(titles, panel, x="⟨w,v⟩ / θ*", y=y, height=3.4, caption=caption)
-    low, high = figure.axes[0].get_ylim()
-    figure.axes[0].set_ylim(low, high + 0.12 * (high - low))  # room for the names of the phases
+    ax = figure.axes[0]
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(bottom, top + 0.12 * (top - bottom))  # room for the names of the phases
     return figure
 
 
@@ -248,8 +263,9 @@ def bias_outliers(tables: Tables) -> Figure:
     given up."""
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     note(figure, "drawn: the first seed")
-    _five_outliers(axes[0, 0], first_seed(tables["bias_outliers"]), first_seed(tables["bias"]))
-    _bias_errors(axes[0, 1], tables["bias"])
+    bias = tables["bias"]
+    _five_outliers(axes[0, 0], first_seed(tables["bias_outliers"]), first_seed(bias))
+    _bias_errors(axes[0, 1], bias)
     for ax in axes[0]:
         ax.set_xlabel("b turned from orthogonal (0) to parallel to v (1)")
     letter(axes, ["five outliers", "error against a dense eigensolver"])
@@ -266,18 +282,18 @@ def _five_outliers(ax: Axes, exact: pd.DataFrame, theorem: pd.DataFrame) -> None
         lines = ax.plot(values.index, list(values), linestyle=dashes, color=colour)
         lines[0].set_label(f"Theorem 6, {member}")
     bounds = theorem.drop_duplicates("mix").sort_values("mix")
-    text = "bounds of the triple"
-    ax.fill_between(
-        bounds["mix"], bounds["lower"], bounds["upper"], color="0.92", zorder=0, label=text
-    )
+    style: dict[str, Any] = {"color": "0.92", "zorder": 0, "label": "bounds of the triple"}
+    ax.fill_between(bounds["mix"], bounds["lower"], bounds["upper"], **style)
     ax.set_ylabel("Hessian eigenvalue")
 
 
 def _bias_errors(ax: Axes, bias: pd.DataFrame) -> None:
-    gaps = bias.groupby(["mix", "seed"])["gap"].max().clip(lower=1e-17).unstack()
+    gaps = bias.groupby(["mix", "seed"])["gap"].max().unstack()
+    gaps = gaps.clip(lower=1e-17)
     lines = ax.plot(gaps.index, gaps, **look(1, markersize=3, linewidth=0.6))
     lines[0].set_linewidth(1.4)
-    error = bias.groupby("mix")["dense_error"].max().clip(lower=1e-17)
+    error = bias.groupby("mix")["dense_error"].max()
+    error = error.clip(lower=1e-17)
     ax.plot(error.index, error, **look(0, markersize=3))
     texts = {0.8: ("Theorem 6, one line a seed", 1), 0.2: ("5×5 problem, all seeds", 0)}
     for height, (text, colour) in texts.items():
@@ -311,23 +327,31 @@ def edge_of_stability(tables: Tables) -> Figure:
                 continue  # chaotic
             run = chosen(part, factor=factor)
             if (run["status"] == "settled").any():  # it stays where it is
-                run = pd.concat([run, run.iloc[-1:].assign(step=max(40, run["step"].max()))])
+                end = run.iloc[-1:]
+                last_step = max(40, run["step"].max())
+                run = pd.concat([run, end.assign(step=last_step)])
             shown = run[run["ratio"] < 6]
+            steps = shown["step"]
             style = look(i, linewidth=1, markevery=5, markersize=3.5)
             style["linestyle"] = DASHES[i % 8] if factor < 1 else "-"
             style["label"] = f"rate = {factor:g} × 2/λ₁ of the reference"
-            ax.plot(shown["step"], shown["ratio"], **style)
+            ax.plot(steps, shown["ratio"], **style)
             if len(shown) < len(run):
-                ax.plot(shown["step"].iloc[-1:], [5.5], **look(i, markersize=6))
+                ax.plot(steps.iloc[-1:], [5.5], **look(i, markersize=6))
         ax.axhline(1, color="black", linestyle=":", linewidth=1, label="edge of stability")
         ax.set_xlim(0, 40)
         _ratio_axis(ax, 0.12, 7)
 
     networks = sorted(frame["network"].unique())
-    starts = [start for start in ("small", "large") if start in set(frame["start"])]
+    present = set(frame["start"])
+    starts = [start for start in ("small", "large") if start in present]
     titles = {}
     for network, start in product(networks, starts):
         titles[network, start] = f"{NAMES[network]}, {start} start, m = {width:,}"
+    caption = (
+        "drawn: the first seed; a large mark at the top: the run diverges; reference: the start, "
+        "and for small weights the solution"
+    )
     return panels(
         titles,
         panel,
@@ -337,6 +361,5 @@ def edge_of_stability(tables: Tables) -> Figure:
         height=2.6 * len(networks) + 0.7,
         sharex=True,
         legend_columns=2,
-        caption="drawn: the first seed; a large mark at the top: the run diverges; reference: the "
-        "start, and for small weights the solution",
+        caption=caption,
     )

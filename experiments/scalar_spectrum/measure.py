@@ -20,4 +20,5 @@ PARTS: dict[str, Callable[[ScalarSpectrum, Cell, Context], dict[str, Table]]] = 
 
 def measure(experiment: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """All tables of one cell."""
-    return PARTS[str(cell.params["part"])](experiment, cell, ctx)
+    part = str(cell.params["part"])
+    return PARTS[part](experiment, cell, ctx)

@@ -36,10 +36,12 @@ def relu_pairs(w: Tensor, v: Tensor, cells: scalar.CellMoments) -> dict[str, sca
     O(m), fourteen passes over the weights. A cell without neurons is left out: its problem would
     still give ±|d|.
     """
-    sums = torch.stack([_block_sums(w[part], v[part]) for part in scalar.blocks(len(w))]).sum(0)
+    by_block = [_block_sums(w[block], v[block]) for block in scalar.blocks(len(w))]
+    sums = torch.stack(by_block).sum(0)
     pairs = {}
-    named = {"+": cells.plus, "-": cells.minus}
-    for (name, moments), (count, plus, minus, slope) in zip(named.items(), sums, strict=True):
+    named = (("+", cells.plus), ("-", cells.minus))
+    for (name, moments), cell_sums in zip(named, sums, strict=True):
+        count, plus, minus, slope = cell_sums
         d = moments.residual_covariance(slope)
         if count > 0:
             pairs[name] = scalar.PairProblem(moments.xx, d, plus, minus, slope)
@@ -48,9 +50,11 @@ def relu_pairs(w: Tensor, v: Tensor, cells: scalar.CellMoments) -> dict[str, sca
 
 def _block_sums(w: Tensor, v: Tensor) -> Tensor:
     """(2, 4): neurons, |w+v|²/2, |w−v|²/2 and ⟨w, v⟩ of the neurons v > 0 and of those v < 0."""
-    keep = torch.stack([(v > 0).to(v.dtype), (v < 0).to(v.dtype)])
-    values = torch.stack([torch.ones_like(v), (w + v).square_() / 2, (w - v).square_() / 2, w * v])
-    return keep @ values.T
+    signs = torch.stack([v > 0, v < 0]).to(v.dtype)
+    plus = (w + v).square_() / 2
+    minus = (w - v).square_() / 2
+    values = torch.stack([torch.ones_like(v), plus, minus, w * v])
+    return signs @ values.T
 
 
 def default_weights(m: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:

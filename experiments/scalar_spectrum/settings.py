@@ -100,7 +100,9 @@ class ScalarSpectrum(c.Experiment):
             of_neuron = 1e-8 if network == "relu" else 4e-9
             seconds = self.edge_steps * (3e-4 + m * of_neuron)
             about: dict[str, c.Scalar] = {"part": "edge", "network": network, "width": m}
-            for factor in self.factor if m <= self.wide else self.wide_factor:
-                params = about | {"start": start, "factor": factor}
-                cells.append(c.Cell(params, seconds, 0.3 + 1.5e-7 * m))
+            about["start"] = start
+            memory = 0.3 + 1.5e-7 * m
+            factors = self.factor if m <= self.wide else self.wide_factor
+            for factor in factors:
+                cells.append(c.Cell(about | {"factor": factor}, seconds, memory))
         return cells

@@ -4,7 +4,7 @@ dense eigensolver."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice, product
+from itertools import product
 from typing import Any
 
 import torch
@@ -35,7 +35,8 @@ def dense_eigenvalues(
 ) -> Tensor:
     """All eigenvalues, descending, of the automatic Hessian of ½ mean (output − y)²."""
     loss = squared_error(output, layers, x, y)
-    hessian = torch.func.hessian(loss)(torch.cat(list(layers)))
+    theta = torch.cat(list(layers))
+    hessian = torch.func.hessian(loss)(theta)
     return torch.linalg.eigvalsh(hessian).flip(0)
 
 
@@ -46,7 +47,8 @@ def squared_error(
     sizes = [len(layer) for layer in layers]
 
     def loss(theta: Tensor) -> Tensor:
-        residual = output(x, *torch.split(theta, sizes)) - y
+        weights = torch.split(theta, sizes)
+        residual = output(x, *weights) - y
         return 0.5 * (residual**2).mean()
 
     return loss
@@ -62,18 +64,20 @@ def certified(
 ) -> dict[str, Any]:
     """Row of `certificate`: the Hessian that the closed-form eigenvalues and eigenvectors make."""
     vectors = spectrum.eigenvectors()
+    values = spectrum.expanded()
 
     def applied(z: Tensor) -> Tensor:
-        return vectors @ (spectrum.expanded() * (vectors.mT @ z))
+        return vectors @ (values * (vectors.mT @ z))
 
     loss = squared_error(output, layers, x, y)
     theta = torch.cat(list(layers))
     return of_hessian("eigenvalues and eigenvectors", applied, loss, theta, ctx)
 
 
-def relative_gap(found: Tensor, dense: Tensor) -> float:
-    """max |found − dense| over max |dense|."""
-    return float((found - dense).abs().max() / dense.abs().max())
+def relative_gap(values: Tensor, dense: Tensor) -> float:
+    """max |values − dense| over max |dense|."""
+    gap = (values - dense).abs().max()
+    return float(gap / dense.abs().max())
 
 
 def normal(m: int, ctx: Context, role: str) -> Tensor:
@@ -91,18 +95,20 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
     w = normal(m, ctx, "scaling.w") / m**0.5
     v = normal(m, ctx, "scaling.v") / m**0.5
+    layers = [v, w]
+    unscaled = scalar.linear_spectrum(w, v, x0, y0)
+    certificate = certified(unscaled, linear_output, layers, x0, y0, ctx)
     rows = []
-    start = scalar.linear_spectrum(w, v, x0, y0)
-    certificate = [certified(start, linear_output, [v, w], x0, y0, ctx)]
     for targets, scale in product(("fixed", "scaled"), setup.scales):
         x = scale * x0
         y = scale * y0 if targets == "scaled" else y0
         spectrum = scalar.linear_spectrum(w, v, x, y)
-        dense = dense_eigenvalues(linear_output, [v, w], x, y)
-        error = {"dense_error": relative_gap(spectrum.expanded(), dense)}
+        dense = dense_eigenvalues(linear_output, layers, x, y)
+        error = relative_gap(spectrum.expanded(), dense)
         for group in spectrum.groups:
-            rows.append({"targets": targets, "sigma": scale} | group_row(group) | error)
-    return {"scaling": rows, "certificate": certificate}
+            row = {"targets": targets, "sigma": scale, **group_row(group)}
+            rows.append(row | {"dense_error": error})
+    return {"scaling": rows, "certificate": [certificate]}
 
 
 def group_row(group: Any) -> dict[str, Any]:
@@ -118,40 +124,57 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """A ReLU network's spectrum by cell; again with the samples x <= 0 repeated, which changes n±/n
     alone."""
     q = setup.positive_neurons
-    m = setup.positive_neurons + setup.negative_neurons
+    m = q + setup.negative_neurons
     w = normal(m, ctx, "cells.w")
     v = normal(m, ctx, "cells.v").abs()
     v[q:] = -v[q:]
+    layers = [v, w]
     generator = ctx.numpy_generator("scalar_spectrum.cells.data")
     x, y = map(torch.from_numpy, wedge(setup.samples, generator, noise=setup.wedge_noise))
-    rows: list[dict[str, Any]] = []
-    density = []
     spectrum = scalar.relu_spectrum(w, v, x, y)
-    dense = dense_eigenvalues(relu_output, [v, w], x, y)
-    values = iter(zip(spectrum.expanded().tolist(), dense.tolist(), strict=True))
-    for group in spectrum.groups:
-        for value, exact in islice(values, group.multiplicity):
-            row = {"index": len(rows), "eigenvalue": value, "dense": exact}
-            rows.append(row | {"kind": group.kind, "cell": group.cell})
+    dense = dense_eigenvalues(relu_output, layers, x, y)
+    density = []
     for copies in setup.copies:
         times = torch.where(x > 0, 1, copies)
-        many_x, many_y = (torch.repeat_interleave(data, times) for data in (x, y))
+        many_x = torch.repeat_interleave(x, times)
+        many_y = torch.repeat_interleave(y, times)
         repeated = scalar.relu_spectrum(w, v, many_x, many_y)
         for name, inside in (("+", many_x > 0), ("-", many_x <= 0)):
-            about = {"copies": copies, "cell": name, "share": float(inside.double().mean())}
+            share = float(inside.double().mean())
             for group in repeated.select(cell=name).groups:
-                density.append(about | group_row(group))
-    certificate = [certified(spectrum, relu_output, [v, w], x, y, ctx)]
-    return {"relu_cells": rows, "density": density, "certificate": certificate}
+                row = {"copies": copies, "cell": name, "share": share}
+                density.append(row | group_row(group))
+    return {
+        "relu_cells": _cell_rows(spectrum, dense),
+        "density": density,
+        "certificate": [certified(spectrum, relu_output, layers, x, y, ctx)],
+    }
+
+
+def _cell_rows(spectrum: scalar.Spectrum, dense: Tensor) -> list[dict[str, Any]]:
+    """Each eigenvalue with its kind and cell, next to that of the dense eigensolver."""
+    rows = []
+    values = spectrum.expanded().tolist()
+    exact = dense.tolist()
+    index = 0
+    for group in spectrum.groups:
+        for _ in range(group.multiplicity):
+            row = {"index": index, "eigenvalue": values[index], "dense": exact[index]}
+            rows.append(row | {"kind": group.kind, "cell": group.cell})
+            index += 1
+    return rows
 
 
 def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """The five outliers while b turns from ⟂ v towards v at constant length: Theorem 6 holds at mix
     = 0 only."""
     m = setup.bias_width
-    w, v, other = (normal(m, ctx, f"bias.{name}") / m**0.5 for name in ("w", "v", "b"))
+    w = normal(m, ctx, "bias.w") / m**0.5
+    v = normal(m, ctx, "bias.v") / m**0.5
+    other = normal(m, ctx, "bias.b") / m**0.5
     length = torch.linalg.vector_norm(v)
-    across = other - torch.dot(other, v) / length**2 * v
+    along = torch.dot(other, v) / length**2 * v
+    across = other - along
     across = across * length / torch.linalg.vector_norm(across)
     x, y = _uncorrelated(setup.samples, ctx)
     rows = []
@@ -161,13 +184,15 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         mix = i / (setup.mix_points - 1)
         angle = torch.tensor(0.5 * torch.pi * mix, dtype=torch.float64)
         b = across * torch.cos(angle) + v * torch.sin(angle)
+        layers = [w, v, b]
         spectrum = scalar.bias_spectrum(w, v, b, x, y)
         if i == 0:
-            certificate = [certified(spectrum, bias_output, [w, v, b], x, y, ctx)]
+            certificate.append(certified(spectrum, bias_output, layers, x, y, ctx))
         for rank, value in enumerate(spectrum.select("outlier").expanded()):
             outliers.append({"mix": mix, "rank": rank, "eigenvalue": float(value)})
-        dense = dense_eigenvalues(bias_output, [w, v, b], x, y)
-        rows += [{"mix": mix} | row for row in _theorem6_rows(w, v, b, spectrum, dense)]
+        dense = dense_eigenvalues(bias_output, layers, x, y)
+        for row in _theorem6_rows(w, v, b, spectrum, dense):
+            rows.append({"mix": mix} | row)
     return {"bias": rows, "bias_outliers": outliers, "certificate": certificate}
 
 
@@ -179,6 +204,7 @@ def _theorem6_rows(
     pair, triple = theorem6_outliers(w, v, b, tolerance=float("inf"))
     lower, upper = triple_bounds(w, v, b)
     bulk = torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)
+    largest = dense.abs().max()
     shared = {
         "lower": float(lower),
         "upper": float(upper),
@@ -188,8 +214,9 @@ def _theorem6_rows(
     rows = []
     for member, values in (("pair", pair), ("triple", triple)):
         for value in values:
-            gap = float((dense - value).abs().min() / dense.abs().max())
-            rows.append({"member": member, "theorem": float(value), "gap": gap, **shared})
+            distance = (dense - value).abs().min()
+            row = {"member": member, "theorem": float(value), "gap": float(distance / largest)}
+            rows.append(row | shared)
     return rows
 
 
@@ -200,14 +227,15 @@ def _uncorrelated(samples: int, ctx: Context) -> tuple[Tensor, Tensor]:
     x = x - x.mean()
     x = x / (x**2).mean().sqrt()
     y = y - y.mean()
-    return x, y - (x * y).mean() * x
+    y = y - (x * y).mean() * x
+    return x, y
 
 
 def _counts(dense: Tensor, bulk: Tensor) -> dict[str, int]:
     """How many eigenvalues of the dense Hessian are 0, +r and −r, to 1e-9 of the largest."""
     near = 1e-9 * dense.abs().max()
-    return {
-        "zeros": int((dense.abs() <= near).sum()),
-        "plus": int(((dense - bulk).abs() <= near).sum()),
-        "minus": int(((dense + bulk).abs() <= near).sum()),
-    }
+    counts = {}
+    for name, value in (("zeros", 0.0), ("plus", bulk), ("minus", -bulk)):
+        distances = (dense - value).abs()
+        counts[name] = int((distances <= near).sum())
+    return counts

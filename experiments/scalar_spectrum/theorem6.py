@@ -22,33 +22,41 @@ def theorem6_outliers(
     """
     w, v, b = as_weights(w=w, v=v, b=b)
     s, r2, ww, vv = _invariants(w, v, b)
-    if abs(torch.dot(v, b)) > tolerance * vv or abs(torch.dot(b, b) - vv) > tolerance * vv:
+    vb = torch.dot(v, b)
+    bb = torch.dot(b, b)
+    allowed = tolerance * vv
+    if abs(vb) > allowed or abs(bb - vv) > allowed:
         raise ValueError(
             "theorem6_outliers needs ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖, found ⟨v, b⟩ = "
-            f"{float(torch.dot(v, b)):.3g}, ‖v‖² = {float(vv):.6g}, ‖b‖² = "
-            f"{float(torch.dot(b, b)):.6g}; use bias_spectrum for other weights"
+            f"{float(vb):.3g}, ‖v‖² = {float(vv):.6g}, ‖b‖² = {float(bb):.6g}; use bias_spectrum "
+            "for other weights"
         )
     gap = torch.sqrt(s**2 + 12 * r2)
+    pair = torch.stack([s + gap, s - gap]) / 2
     p = -r2 - s**2 / 3
     q = -2 / 27 * s**3 - vv * r2 / 3 + 2 / 3 * ww * r2
-    if p == 0:
-        return torch.zeros(2, dtype=s.dtype), torch.zeros(3, dtype=s.dtype)
-    angle = torch.arccos((1.5 * q / p * torch.sqrt(-3 / p)).clamp(-1, 1)) / 3
     k = torch.arange(3, dtype=s.dtype)
-    triple = s / 3 + 2 * torch.sqrt(-p / 3) * torch.cos(angle - 2 * torch.pi * k / 3)
-    return torch.stack([s + gap, s - gap]) / 2, triple.sort(descending=True).values
+    if p == 0:
+        return pair, torch.zeros_like(k)
+    cosine = 1.5 * q / p * torch.sqrt(-3 / p)
+    angle = torch.arccos(cosine.clamp(-1, 1)) / 3
+    radius = 2 * torch.sqrt(-p / 3)
+    triple = s / 3 + radius * torch.cos(angle - 2 * torch.pi * k / 3)
+    return pair, triple.sort(descending=True).values
 
 
 def triple_bounds(w: Tensor, v: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """(lower, upper) = s/3 ∓ t' bounds of Theorem 6's triple, t' = ⅔√(s² + 3 r²)."""
     w, v, b = as_weights(w=w, v=v, b=b)
     s, r2, _, _ = _invariants(w, v, b)
+    middle = s / 3
     reach = 2 / 3 * torch.sqrt(s**2 + 3 * r2)
-    return s / 3 - reach, s / 3 + reach
+    return middle - reach, middle + reach
 
 
 def _invariants(w: Tensor, v: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """s = ‖v‖² + ‖w‖², r² = ⟨w, v⟩² + ⟨w, b⟩², ‖w‖², ‖v‖²."""
     ww = torch.dot(w, w)
     vv = torch.dot(v, v)
-    return vv + ww, torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2, ww, vv
+    r2 = torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2
+    return vv + ww, r2, ww, vv

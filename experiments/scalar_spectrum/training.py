@@ -33,8 +33,9 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     m = setup.pair_width
     kind = str(cell.params["network"])
     rate = float(cell.params["rate"])
+    left = float(cell.params["left"])
     generator = ctx.numpy_generator("scalar_spectrum.wedge")
-    data = wedge(setup.samples, generator, left=float(cell.params["left"]), noise=setup.wedge_noise)
+    data = wedge(setup.samples, generator, left=left, noise=setup.wedge_noise)
     x, y = map(torch.from_numpy, data)
     network = Network(kind, x, y)
     stream = ctx.torch_generator("scalar_spectrum.pairs.weights")
@@ -44,7 +45,8 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     for state in descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit):
         ctx.progress(state.step, setup.pair_steps)
         rows += _pair_rows(setup, network, state)
-    certificate = certified(network.spectrum(w, v), network.output, [v, w], x, y, ctx)
+    spectrum = network.spectrum(w, v)
+    certificate = certified(spectrum, network.output, [v, w], x, y, ctx)
     return {"pairs": rows, "certificate": [certificate]}
 
 
@@ -56,6 +58,7 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
     # bound is its root.
     residual = network.output(network.x, *layers) - network.y
     loss = 0.5 * (residual**2).mean()
+    bound = smallest_eigenvalue_bound(loss, network.all.xx)
     error = float("nan")
     if state.step % setup.dense_every == 0:
         dense = dense_eigenvalues(network.output, layers, network.x, network.y)
@@ -64,7 +67,7 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
         "step": state.step,
         "loss": float(loss),
         "smallest": float(spectrum.smallest),
-        "bound": float(smallest_eigenvalue_bound(loss, network.all.xx)),
+        "bound": float(bound),
         "dense_error": error,
     }
     rows = []
@@ -72,7 +75,8 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
         moments = network.moments[name]
         target = float(moments.xy / moments.xx)
         row = {"cell": name, "neurons": int(mask.sum()), "target": target}
-        rows.append(shared | row | _outlier_pair(state.pairs.get(name), target))
+        pair = _outlier_pair(state.pairs.get(name), target)
+        rows.append(shared | row | pair)
     return rows
 
 
@@ -104,25 +108,34 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     rate = 2 * float(cell.params["factor"]) / reference
     limit = setup.diverged * begin.loss
     rows: list[dict[str, Any]] = []
+    losses: list[float] = []
     residuals = []
     for state in descend(network, w, v, rate, 0.0, setup.edge_steps, limit):
         ctx.progress(state.step, setup.edge_steps)
-        recent = [row["loss"] for row in rows[-STILL:]] + [state.loss]
+        losses.append(state.loss)
         status = "ok"
-        if len(recent) > STILL and max(recent) - min(recent) <= 1e-12 * max(recent):
+        if _still(losses):
             status = "settled"
         if not state.loss <= limit:
             status = "diverged"
         row = {"step": state.step, "rate": rate, "loss": state.loss}
         rows.append(row | {"sharpness": state.sharpness, "status": status})
-        if status == "settled" or (status == "ok" and state.step in (0, setup.edge_steps)):
+        at_an_end = state.step in (0, setup.edge_steps)
+        if status == "settled" or (status == "ok" and at_an_end):
             residuals.append(top_residual(network, state))
         if status == "settled":
             break  # every further step would repeat this one
     residual = max(residuals)
-    end = {"rate": rate, "residual": residual, "last": rows[-1]["step"]}
-    end["status"] = rows[-1]["status"]
-    return {"edge": rows, "edge_runs": [end], "certificate": [_edge_certificate(residual)]}
+    last = rows[-1]
+    run = {"rate": rate, "residual": residual, "last": last["step"], "status": last["status"]}
+    return {"edge": rows, "edge_runs": [run], "certificate": [_edge_certificate(residual)]}
+
+
+def _still(losses: list[float]) -> bool:
+    """Whether the loss has not changed in the last `STILL` steps."""
+    recent = losses[-STILL - 1 :]
+    largest = max(recent)
+    return len(recent) > STILL and largest - min(recent) <= 1e-12 * largest
 
 
 def _edge_network(setup: ScalarSpectrum, kind: str, ctx: Context) -> Network:
@@ -136,12 +149,13 @@ def _edge_network(setup: ScalarSpectrum, kind: str, ctx: Context) -> Network:
 
 
 def _edge_certificate(error: float) -> dict[str, Any]:
+    exact = error <= EXACT
     status = "the closed-form pair is none of the differentiated gradient"
-    if error <= EXACT:
+    if exact:
         status = "ok"
     return {
         "what": "top eigenpair, |H z - lambda z| / lambda",
-        "ok": int(error <= EXACT),
+        "ok": int(exact),
         "error": error,
         "where": "all",
         "tolerance": EXACT,
@@ -155,15 +169,18 @@ def top_residual(network: Network, state: State) -> float:
     z."""
     m = len(state.v)
     outliers = network.spectrum(state.w, state.v).select("outlier")
-    vector = scalar.Spectrum(outliers.groups[:1]).eigenvectors()[:, 0]
+    value = outliers.sharpness
+    top = scalar.Spectrum(outliers.groups[:1])
+    vector = top.eigenvectors()[:, 0]
+    theta = torch.cat([state.v, state.w])
 
     def gradient(theta: Tensor) -> Tensor:
         in_w, in_v = network.gradient(theta[m:], theta[:m])
         return torch.cat([in_v, in_w])
 
-    product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))[1]
-    residual = torch.linalg.vector_norm(product - outliers.sharpness * vector)
-    return float(residual / outliers.sharpness)
+    product = torch.func.jvp(gradient, (theta,), (vector,))[1]
+    residual = torch.linalg.vector_norm(product - value * vector)
+    return float(residual / value)
 
 
 def phase_of_slope(slope: float, target: float) -> str:
