@@ -100,6 +100,11 @@ class Layout(NamedTuple):
     places: tuple[tuple[int, int] | None, ...]
     kind: int = 0
 
+    @property
+    def along_input(self) -> bool:
+        """Whether the examples were counted in the input."""
+        return self.kind < len(WAYS)
+
     def cut(self, batch: Batch, start: int, stop: int) -> Batch:
         """Examples start to stop."""
         return self._mapped(
@@ -108,11 +113,21 @@ class Layout(NamedTuple):
 
     def _mapped(self, batch: Batch, part: Callable[[Tensor, int, int], Tensor]) -> Batch:
         """part(leaf, dimension, rows of each example) of the leaves that are cut."""
-        leaves, spec = tree_flatten((batch.input, batch.target))
+        leaves, spec = tree_flatten((batch.input, batch.target), _is_list)
         for i, place in enumerate(self.places):
-            if place is not None:
-                leaves[i] = part(leaves[i], *place)
+            if place is None:
+                continue
+            leaf = leaves[i]
+            if isinstance(leaf, list):
+                leaves[i] = [leaf[k] for k in part(torch.arange(len(leaf)), *place).tolist()]
+            else:
+                leaves[i] = part(leaf, *place)
         return Batch(*tree_unflatten(leaves, spec))
+
+    def doubled(self, batch: Batch) -> tuple[Batch, Layout]:
+        """All examples twice."""
+        twice = self._mapped(batch, lambda t, dim, rows: torch.cat([t, t], dim))
+        return twice, self._replace(examples=2 * self.examples)
 
     def rolled(self, batch: Batch) -> Batch:
         """The last example first."""
@@ -146,15 +161,17 @@ def layouts(batch: Batch, batch_dim: int = 0, kind: int | None = None) -> Iterat
         counts.append((first.shape[batch_dim], (batch_dim, 0)))
     if target is not None:
         counts.append((target.shape[0], (0, 1)))
-    inputs, (leaves, _) = len(tree_leaves(batch.input)), tree_flatten((batch.input, batch.target))
+    leaves, _ = tree_flatten((batch.input, batch.target), _is_list)
+    inputs = len(tree_flatten(batch.input, _is_list)[0])
     tried: set[tuple[Any, ...]] = set()
-    ways = [(*count, left_out) for count in counts for left_out in (_nothing, _masks, _others)]
+    ways = [(*count, left_out) for count in counts for left_out in WAYS]
     for number, (count, dims, left_out) in enumerate(ways):
         places = []
         for i, leaf in enumerate(leaves):
             whole = i < inputs and leaf is not first and left_out(leaf, count)
             places.append(None if whole else _place(leaf, count, dims, i >= inputs))
-        if kind in (None, number) and count > 0 and any(places) and (count, *places) not in tried:
+        fits = kind in (None, number) and count > 0 and any(places[:inputs])
+        if fits and (count, *places) not in tried:
             tried.add((count, *places))
             yield Layout(count, tuple(places), number)
 
@@ -174,15 +191,25 @@ def _others(leaf: Any, count: int) -> bool:
     return True
 
 
+WAYS = (_nothing, _masks, _others)
+
+
 def _place(leaf: Any, count: int, dims: Sequence[int], is_target: bool) -> tuple[int, int] | None:
-    if not isinstance(leaf, Tensor):
+    if not isinstance(leaf, Tensor | list):
         return None
+    shape = leaf.shape if isinstance(leaf, Tensor) else (len(leaf),)
     for dim in dims:
-        if leaf.dim() > dim and leaf.shape[dim] == count:
+        if len(shape) > dim and shape[dim] == count:
             return dim, 1
-    if is_target and leaf.dim() and leaf.shape[0] % count == 0:
-        return 0, leaf.shape[0] // count
+    if is_target and shape and shape[0] % count == 0:
+        return 0, shape[0] // count
     return None
+
+
+def _is_list(value: Any) -> bool:
+    """A list of numbers or texts, such as lengths, may have one for each example."""
+    plain = bool | int | float | str
+    return isinstance(value, list) and bool(value) and all(isinstance(v, plain) for v in value)
 
 
 def count_examples(batch: Batch, batch_dim: int = 0) -> int:
@@ -192,6 +219,12 @@ def count_examples(batch: Batch, batch_dim: int = 0) -> int:
         if first is not None and first.dim() > batch_dim:
             return first.shape[batch_dim]
     return 1
+
+
+def count_rows(batch: Batch) -> int:
+    """Rows of the first tensor of the target; 1 where there is none."""
+    first = first_tensor(batch.target)
+    return 1 if first is None else len(first)
 
 
 def count_labels(batch: Batch) -> int | None:

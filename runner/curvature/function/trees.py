@@ -12,7 +12,7 @@ import copy
 import dataclasses
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -89,10 +89,12 @@ def _open(value: Any) -> Any:
 _LEAF = pytree.tree_flatten(None)[1]
 
 
-def tree_flatten(value: Any) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(
+    value: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], TreeSpec]:
     if isinstance(value, Tensor):  # the most frequent tree, quickly
         return [value], _LEAF
-    return pytree.tree_flatten(_open(value))
+    return pytree.tree_flatten(_open(value), is_leaf)
 
 
 def tree_flatten_with_path(value: Any) -> tuple[list[tuple[Any, Any]], TreeSpec]:

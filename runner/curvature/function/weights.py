@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runner.curvature.function.data import Batch, Layout, count_examples, count_labels
+from runner.curvature.function.data import Batch, Layout, count_examples, count_labels, count_rows
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Evaluated, Function, Point
 from runner.curvature.function.identities import Outcome
@@ -28,8 +28,8 @@ class Weighing:
     name: str
 
 
-def rules(batch_dim: int, weights: Weights) -> list[Weighing]:
-    """The rules to try, in their order."""
+def rules(batch_dim: int, weights: Weights, cut: bool = True) -> list[Weighing]:
+    """The rules to try, in their order. cut: parts of batches can tell them apart."""
     if callable(weights):
         given = weights
 
@@ -45,7 +45,8 @@ def rules(batch_dim: int, weights: Weights) -> list[Weighing]:
         return [Weighing(own, GIVEN)]
     examples = Weighing(lambda b: float(count_examples(b, batch_dim)), "examples")
     labels = Weighing(lambda b: float(count_labels(b) or 0), "labels that are not ignored")
-    return [examples, labels]
+    rows = Weighing(lambda b: float(count_rows(b)), "rows of the target")
+    return [examples, labels] if cut else [examples, labels, rows]
 
 
 class Additivity:
@@ -84,6 +85,22 @@ class Additivity:
         relative residual."""
         whole, one, two = (self.function.gradient(self.point, b) for b in (self.batch, *self.parts))
         return _fit(whole, one, two)
+
+
+def adds_up(function: Function, batch: Batch, layout: Layout | None, batch_dim: int) -> bool:
+    """Whether the loss at the module's weights is the mean over parts, to rounding."""
+    if layout is None:
+        return False
+    if layout.examples == 1:
+        batch, layout = layout.doubled(batch)
+    point = Point({}, own=True)
+    try:
+        whole = function.value(point, batch)
+        parts = Additivity(function, point, batch, layout, float(whole))
+    except MeasurementError:
+        return False
+    allowed = 100 * torch.finfo(whole.dtype).eps
+    return any(parts.error(weighing.rule) <= allowed for weighing in rules(batch_dim, None))
 
 
 def _fit(whole: Evaluated, one: Evaluated, two: Evaluated) -> tuple[list[float], float]:

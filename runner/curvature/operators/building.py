@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.data import Batch, layouts
 from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.function.function import Function, NotScalar, Point
-from runner.curvature.function.trees import tree_flatten, tree_unflatten
 from runner.curvature.function.variables import Perturbations, Record, seen
 from runner.curvature.function.vectors import Values
+from runner.curvature.function.weights import adds_up
+from runner.curvature.operators.checked import Verdicts
 from runner.curvature.operators.data import CHECKED, Data, Settings
 from runner.curvature.operators.products import PARTS
 
@@ -89,7 +90,7 @@ def record_layers(function: Function, data: Data) -> None:
     layout = data.layout
     assert isinstance(variables, Perturbations)
     if layout is not None and layout.examples == 1:
-        batch, layout = _doubled(batch, layout)
+        batch, layout = layout.doubled(batch)
 
     def fewer() -> Iterator[tuple[Record, int]]:
         if layout is None or layout.examples < 2:
@@ -114,6 +115,24 @@ def record_layers(function: Function, data: Data) -> None:
             )
 
 
+def require_dimension(function: Function, data: Data, verdicts: Verdicts) -> None:
+    """Fails where the loss is a mean over parts along the other one of the first two dimensions of
+    the input, and not along that of the examples."""
+    here = data.settings.batch_dim
+    if here > 1 or adds_up(function, *data.sample(CHECKED), here):
+        return
+    other = 1 - here
+    for layout in layouts(data.first, other):
+        few = min(CHECKED, layout.examples)
+        batch = layout.cut(data.first, 0, few)
+        if layout.along_input and adds_up(function, batch, layout._replace(examples=few), other):
+            verdicts.fail(
+                f"the loss is a mean over parts along dimension {other} of the input, and not "
+                f"along dimension {here}: the examples lie there, give batch_dim={other}"
+            )
+            return
+
+
 def copied(output: Tensor) -> Tensor:
     return output.detach().clone()
 
@@ -135,15 +154,6 @@ def _recorded(function: Function, piece: Batch, see: Callable[[Tensor], T]) -> d
         return variables.record(run, see)
     except NotScalar:
         return variables.record(forward, see)
-
-
-def _doubled(batch: Batch, layout: Layout) -> tuple[Batch, Layout]:
-    """One example twice, so that one can be left out."""
-    leaves, spec = tree_flatten((batch.input, batch.target))
-    for i, place in enumerate(layout.places):
-        if place is not None:
-            leaves[i] = torch.cat([leaves[i], leaves[i]], place[0])
-    return Batch(*tree_unflatten(leaves, spec)), layout._replace(examples=2)
 
 
 def find_sample(function: Function, data: Data, few: int, required: bool) -> None:

@@ -31,6 +31,7 @@ from runner.curvature.operators.building import (
     find_sample,
     loss_of,
     record_layers,
+    require_dimension,
     require_options,
     require_weights,
 )
@@ -92,6 +93,8 @@ class FunctionOperator(SymmetricOperator):
         with self.function.prepared():
             own = self._plain_call()
             if isinstance(self.function.variables, Perturbations):
+                if settings.check:
+                    require_dimension(self.function, self.data, self.verdicts)
                 record_layers(self.function, self.data)
             if own is not None and not bool(own[1][0].isfinite()):
                 own = None

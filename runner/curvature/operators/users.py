@@ -43,7 +43,8 @@ class ParameterOperator(FunctionOperator):
     weights
         What a batch weighs in the mean: a function (input, target) -> number, or one number a
         batch. Default: its number of examples, or of labels that are not ignored where the losses
-        of its parts say so.
+        of its parts say so. Batches that cannot be cut, such as graphs, need it where they differ
+        in rows of input and target.
     likelihood
         For "fisher": "categorical", "bernoulli" or "normal". Default: the one that the slope of the
         loss belongs to.
@@ -139,7 +140,8 @@ class LayerOperator(FunctionOperator):
     Raises
     ------
     ValueError
-        As `ParameterOperator`, and for a layer that is never called.
+        As `ParameterOperator`, for a layer that is never called, and where the loss is a mean over
+        parts along the other one of the first two dimensions of the input alone (`batch_dim`).
 
     Notes
     -----

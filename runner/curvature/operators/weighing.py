@@ -32,9 +32,9 @@ EACH_EXAMPLE = (
     "batch ({:.0e} off): ignored labels and weights of classes make it another; use part='fisher'"
 )
 ASK = (
-    "batches differ in labels for each example, and their losses tell no more: weigh them by "
-    "examples, weights=lambda input, target: len(target), or by labels, weights=lambda input, "
-    "target: target.numel()?"
+    "batches differ in labels for each example, or cannot be cut and differ in rows of input and "
+    "target, and their losses tell no more: weigh them by examples, weights=lambda input, target: "
+    "len(target), or by labels, weights=lambda input, target: target.numel()?"
 )
 
 
@@ -50,7 +50,8 @@ class Weigher:
         self.function = function
         self.data = data
         self.verdicts = verdicts
-        self.candidates = rules_of(data.settings.batch_dim, data.settings.weights)
+        cut = data.layout is not None
+        self.candidates = rules_of(data.settings.batch_dim, data.settings.weights, cut)
         self.examples = rules_of(data.settings.batch_dim, None)[0]
         self.numbers: dict[str, list[float]] = {w.name: [] for w in self.candidates}
         self.errors = dict.fromkeys([*self.numbers, self.examples.name], 0.0)

@@ -131,6 +131,34 @@ def test_all_that_a_module_that_returns_its_loss_is_given_is_its_input():
         ParameterOperator(module, None, [X, mask])
 
 
+def graphs(sizes):
+    """Rings of these numbers of nodes, and two numbers of each."""
+    nodes = sum(sizes)
+    which = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    edges = torch.stack([torch.arange(nodes), torch.arange(nodes).roll(1)])
+    x = torch.randn(nodes, 3, generator=seeded(nodes)).double()
+    return (x, edges, which), torch.randn(len(sizes), 3, generator=seeded(nodes)).double()
+
+
+def test_batches_that_cannot_be_cut_and_have_other_numbers_of_rows_ask_for_weights():
+    def pooled(m, x, edges, which):
+        h = m.net(x.index_add(0, edges[0], x[edges[1]]))
+        return h.new_zeros(int(which.max()) + 1, 3).index_add(0, which, h)
+
+    module, loss, batches = (
+        Own(pooled, net=net()),
+        nn.MSELoss(),
+        [graphs([2, 3, 4]), graphs([9, 8])],
+    )
+    with refusal("cannot be cut and differ in rows of input and target"):
+        ParameterOperator(module, loss, batches)
+    operator = ParameterOperator(module, loss, batches, weights=lambda given, y: len(y))
+    assert relative(operator.dense(), weighted(module, loss, batches, [3, 2])) < 1e-12
+    equal = [graphs([2, 4]), graphs([3, 3])]
+    operator = ParameterOperator(module, loss, equal)
+    assert relative(operator.dense(), weighted(module, loss, equal, [1, 1])) < 1e-12
+
+
 def test_inputs_that_require_a_gradient_keep_that():
     def residual(m, x):
         u = m.net(x).sum(1, keepdim=True)
@@ -485,12 +513,15 @@ def packed(m, x, lengths):
     return (found * torch.arange(1.0, found.shape[1] + 1).view(1, -1, 1)).sin().sum(1)
 
 
+@pytest.mark.parametrize("form", [list, torch.tensor])
 @pytest.mark.parametrize("lengths, size", [([3, 3, 3], 9), ([4, 2, 3], 3), ([3, 2, 3], 3)])
-def test_packed_sequences_share_a_perturbation_by_time_where_all_have_one_length(lengths, size):
+def test_packed_sequences_share_a_perturbation_by_time_where_all_have_one_length(
+    lengths, size, form
+):
     torch.manual_seed(0)
     module = Own(packed, layer=nn.Linear(3, 3)).double()
     x = torch.randn(3, max(lengths), 3, generator=seeded()).double()
-    batch = (x, torch.tensor(lengths)), Y[:3]
+    batch = (x, form(lengths)), Y[:3]
     operator = LayerOperator(module, CROSS, batch, ["layer"])
     assert operator.sizes == {"layer": size}
 
@@ -513,3 +544,31 @@ def test_batches_of_other_lengths_have_no_common_perturbation(lengths):
     batches = [(torch.randn(4, t, 3).double(), Y[:4]) for t in lengths]
     with refusal("expected batches of one shape except for their numbers of examples"):
         LayerOperator(module, CROSS, batches, ["layer"])
+
+
+def recurrent(last):
+    torch.manual_seed(0)
+    parts = {"r": nn.LSTM(3, 4), "h": nn.Linear(4, 2)}
+    return Own(lambda m, x: m.h(m.r(x)[0][-1] if last else m.r(x)[0]), **parts).double()
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("time, count", [(5, 6), (6, 6), (1, 6), (5, 1)])
+def test_examples_along_the_other_dimension_are_seen_by_the_losses_of_parts(time, count, last):
+    module = recurrent(last)
+    x = torch.randn(time, count, 3, generator=seeded()).double()
+    y = torch.randn(*x.shape[last:2], 2, generator=seeded(1)).double()
+    with refusal("along dimension 1 of the input, .* give batch_dim=1"):
+        LayerOperator(module, nn.MSELoss(), (x, y), ["h"])
+    sizes = LayerOperator(module, nn.MSELoss(), (x, y), ["h"], batch_dim=1).sizes
+    assert sizes == {"h": 2 if last else 2 * time}
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_examples_along_the_first_dimension_are_left_there(mode):
+    """Each time alone, or statistics of the batch: no other dimension is the better one."""
+    layers = [nn.Linear(3, 4), nn.BatchNorm1d(3), nn.Tanh(), nn.Linear(4, 2)]
+    module = getattr(nn.Sequential(*layers).double(), mode)()
+    x = torch.randn(6, 3, 3, generator=seeded()).double()
+    operator = LayerOperator(module, nn.MSELoss(), (x, x[..., :2].cos()), ["3"])
+    assert operator.sizes == {"3": 6}
