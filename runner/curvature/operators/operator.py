@@ -201,16 +201,10 @@ class FunctionOperator(SymmetricOperator):
     def _check_second_order(self) -> None:
         outcomes = self._second_order(TWINS)
         if any(o.identity == "reached" or not math.isfinite(o.error) for o in outcomes):
-            # few examples may have no loss or slope: labels that are ignored, margins that are kept
-            before = self.data.sampled
+            # two may have no loss or slope: labels that are ignored, margins that are kept, experts
+            # that get no example, a contrastive loss of one pair
             self._find_sample()
-            after = self.data.sampled
-            if after is None:
-                outcomes = []
-            elif before is None or after[0] is not before[0] or after[1] != before[1]:
-                outcomes = self._second_order(TWINS)
-        if any(o.identity == "reached" and len(o.what) == len(self.groups) for o in outcomes):
-            outcomes = self._second_order(CHECKED)  # a contrastive loss of two may be constant
+            outcomes = [] if self.data.sampled is None else self._second_order(2 * TWINS)
         self.verdicts.take(outcomes)
 
     def _second_order(self, few: int) -> list[Outcome]:
