@@ -25,6 +25,11 @@ def test_cells_are_distinct_and_cost_something(name):
         assert all(isinstance(value, str | int | float | bool) for value in cell.params.values())
 
 
+def test_no_two_experiments_have_one_title():
+    titles = [preview(name).title for name in NAMES]
+    assert all(titles) and len(set(titles)) == len(titles)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_are_json(name):
     found = settings(preview(name))

@@ -47,7 +47,7 @@ class FlatContest(c.Experiment):
     Each setting is explained in conf/experiment/hsr_flat_training.yaml.
     """
 
-    title = "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
+    title = "Flat training on the digits: HSR against tuned baselines at equal steps and equal cost"
     paper = "HSR"
     paper_seeds = tuple(range(200, 210))
     reproduces = "nothing printed: what Section VII leaves as future work"
@@ -114,3 +114,9 @@ class FlatContest(c.Experiment):
             prices = {"sgd": 1.0, **dict.fromkeys(RADII, 2.0)}
             price = prices.get(method.removesuffix(HALF), 10.0)
         return round(1 + GRADIENT_SECONDS * steps * price, 1)
+
+
+class ImageContest(FlatContest):
+    """The same on images of CIFAR-10."""
+
+    title = "Flat training on CIFAR-10: HSR against tuned baselines at equal steps and equal cost"
