@@ -2,7 +2,8 @@
 
 The time to go is judged by predicted cost. Stored cells take no time and say nothing about the
 others: what is left is the predicted seconds of the cells to be measured, scaled by how the
-measured ones, or a running one that takes longer, compare with their predictions.
+measured ones, and a running one that takes longer, compare with their predictions. The first
+seconds of a run count little, since imports and short cells say nothing about long ones.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Progress:
 
 
 WARM_UP = 10.0
-"""Seconds that a process may need before its first cell."""
+"""Seconds that a process may need before its first cell; as many of the prediction are taken to be
+right before any cell is measured."""
 
 
 class _Counting(Progress):
@@ -48,7 +50,8 @@ class _Counting(Progress):
         self._done = 0
         self._processes = processes
         self._to_go = sum(cell.seconds for cell in cells)
-        self._predicted = self._took = 0.0
+        self._predicted = self._took = WARM_UP
+        self._warm = False
         self._label = ""
         self._since = time.monotonic()
         self._seconds = {cell.label: cell.seconds for cell in cells}
@@ -65,8 +68,9 @@ class _Counting(Progress):
         self._to_go -= cell.seconds
         took = time.monotonic() - self._since if seconds is None else seconds
         if state == "measured":  # the first one imports and warms up as well
-            self._took += took if self._predicted else max(took - WARM_UP, min(took, cell.seconds))
+            self._took += took if self._warm else max(took - WARM_UP, min(took, cell.seconds))
             self._predicted += cell.seconds
+            self._warm = True
         self.ended(state, took)
 
     def ended(self, state: str, took: float) -> None:
@@ -77,11 +81,11 @@ class _Counting(Progress):
         """'about 3 min to go', '' when nothing is left."""
         if self._done == self._total:
             return ""
-        pace = self._took / self._predicted if self._predicted else 1.0
+        pace = self._took / self._predicted
         spent = 0.0
         if self._running:  # it may take longer than was predicted
             spent = time.monotonic() - self._since
-            pace = max(pace, spent / self._running)
+            pace = max(pace, (self._took + spent) / (self._predicted + self._running))
         seconds = (self._to_go * pace - spent) / self._processes
         if seconds < 100:
             return f"about {seconds:.0f} s to go"

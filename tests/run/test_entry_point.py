@@ -123,14 +123,28 @@ def test_the_remaining_time_follows_a_cell_that_takes_longer_and_those_measured(
     clock[0] += 4
     assert lines.left == "about 26 s to go"
     clock[0] += 16
-    assert lines.left == "about 40 s to go"
+    assert lines.left == "about 25 s to go"
     clock[0] += 100
-    assert lines.left == "about 4 min to go"
+    assert lines.left == "about 75 s to go"
     clock[0] -= 100
     lines.advance("measured", CELLS[0])  # of 20 s, 10 may have been imports
     assert lines.left == "about 20 s to go"
     lines.advance("measured", CELLS[1], 40.0)
     assert lines.left == ""
+
+
+def test_imports_before_the_first_of_many_short_cells_do_not_enter_the_remaining_time(clock):
+    """80 cells of 1 s, of which the first took 18: a few minutes, not 80 times as long."""
+    short = [Cell({"k": k}, seconds=1.0) for k in range(80)]
+    lines = progress.Lines("toy", short)
+    lines.start("k=0")
+    clock[0] += 18
+    assert lines.left == "about 3 min to go"
+    lines.advance("measured", short[0])
+    assert lines.left == "about 2 min to go"
+    for cell in short[1:40]:
+        lines.advance("measured", cell, 1.0)
+    assert lines.left == "about 46 s to go"
 
 
 class Pipe(list[Any]):
