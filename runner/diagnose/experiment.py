@@ -281,8 +281,8 @@ def predict(
     tell(
         f"step {problem.snapshot.step}: {operator.shape[0]} parameters, {operator.examples} "
         f"examples; {len(parts)} parts to measure, {stored} stored; predicted cost {total:.4g} "
-        f"gradients of {gradient:.3g} s of processor time, about {time_needed}, {memory:.2g} GiB "
-        "in addition to the network"
+        f"gradients (a forward and backward pass over all examples, {gradient:.3g} s of processor "
+        f"time), about {time_needed}, {memory:.2g} GiB in addition to the network"
     )
     for note in problem.warnings:
         tell(f"  warning: {note}")

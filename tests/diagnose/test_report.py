@@ -52,8 +52,8 @@ def test_the_cost_is_predicted_before_and_measured_after(whole):
     said, folder = whole
     first, last = said[0], next(line for line in said if "cost: predicted" in line)
     number = re.search(
-        r"9 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients of [\d.e-]+ s of "
-        "processor",
+        r"9 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients \(a forward and "
+        r"backward pass over all examples, [\d.e-]+ s of processor",
         first,
     )
     assert number, first
