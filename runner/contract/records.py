@@ -195,17 +195,18 @@ class Claim:
 
     name: unique within the experiment; statement: what the paper says; where: place in the paper,
     "extension …" for what is not in the paper (`is_extension`); verdict: see `runner.stats.judge`;
-    statistic: the measured quantity; threshold: the criterion; detail: n, interval, p and effect
-    size, or why nothing was decided; group: what it speaks of, where one experiment is about
-    several papers; variants: part (a depth, a checkpoint, a protocol) -> its verdict; other_seeds:
-    likewise of seeds other than the published networks', where those decide a part alone;
-    seeds_needed: how many seeds would decide it if mean and spread stayed as they are (inf where
-    none would, NaN where it is decided or no number can be given); undecidable: why no number of
-    seeds would decide it, where that is known; independent: as of `Statement`;
-    replication: the verdict of the seeds declared for a second one, which is not counted ("" where
-    none are declared; the report fills it in); authors, authors_value: verdict and quantity of the
-    authors' own published results, "" and NaN where these do not decide; alternative: what would
-    have to be so for it to be false (`runner.contract.Alternative`; the report fills it in).
+    statistic: the measured quantity; threshold: the criterion; chosen: whether its limits are ours
+    and not the paper's; detail: n, interval, p and effect size, or why nothing was decided; group:
+    what it speaks of, where one experiment is about several papers; variants: part (a depth, a
+    checkpoint, a protocol) -> its verdict; other_seeds: likewise of seeds other than the published
+    networks', where those decide a part alone; seeds_needed: how many seeds would decide it if mean
+    and spread stayed as they are (inf where none would, NaN where it is decided or no number can be
+    given); undecidable: why no number of seeds would decide it, where that is known; independent:
+    as of `Statement`; replication: the verdict of the seeds declared for a second one, which is not
+    counted ("" where none are declared; the report fills it in); authors, authors_value: verdict
+    and quantity of the authors' own published results, "" and NaN where these do not decide;
+    alternative: what would have to be so for it to be false (`runner.contract.Alternative`; the
+    report fills it in).
     """
 
     name: str
@@ -221,6 +222,7 @@ class Claim:
     seeds_needed: float = NAN
     undecidable: str = ""
     independent: bool = False
+    chosen: bool = False
     replication: str = ""
     authors: str = ""
     authors_value: float = NAN

@@ -11,6 +11,7 @@ from runner.contract import is_extension
 from runner.report.labels import row_label
 from runner.report.reasons import why_not
 from runner.report.scope import Scope
+from runner.report.score import population_std
 from runner.stats.intervals import joined
 
 if TYPE_CHECKING:
@@ -184,14 +185,31 @@ def number_row(row: Row) -> tuple[str, ...]:
         name,
         str(row.get("source") or ""),
         printed + _spread(row.get("paper_std")),
-        shown(row.get("measured_mean")) + _spread(row.get("measured_std")),
+        shown(row.get("measured_mean")) + _spread(_population(row)),
         str(row["verdict"]),
         joined(str(row.get("reason") or ""), why_not(row)),
     )
 
 
+def _population(row: Row) -> float | None:
+    """Our standard deviation with ddof 0, as the published one is."""
+    std, n = row.get("measured_std"), row.get("n")
+    return population_std(float(std), float(n)) if shown(std) and shown(n) else None
+
+
 def _spread(std: Any) -> str:
     return f" ± {shown(std, 2)}" if shown(std) else ""
+
+
+def criterion_of(row: Row) -> str:
+    """The criterion of a statement, and whether its limits are ours; '' where there is none.
+
+    >>> criterion_of({"threshold": "<= 1.25", "chosen": True})
+    '≤ 1.25 (our limit)'
+    """
+    criterion = str(row.get("threshold") or "").replace("<=", "≤").replace(">=", "≥")
+    chosen = str(row.get("chosen")) == "True"
+    return f"{criterion} (our limit)" if criterion and chosen else criterion
 
 
 def statement_row(row: Row) -> tuple[str, ...]:
@@ -200,7 +218,7 @@ def statement_row(row: Row) -> tuple[str, ...]:
     if row.get("other_seeds"):
         verdict += " (published networks; other seeds: claims.csv)"
     verdict += f"; {why_not(row)}" if why_not(row) else ""
-    criterion = str(row.get("threshold") or "").replace("<=", "≤").replace(">=", "≥")
+    criterion = criterion_of(row)
     if row["verdict"] == "not comparable":
         criterion = str(row.get("detail") or "")
     return (

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from runner.contract import is_extension
 from runner.report.captions import places
+from runner.report.formatting import criterion_of
 from runner.report.labels import row_label
 from runner.report.papers import anchors
 from runner.report.reasons import why_not
-from runner.report.score import Score
+from runner.report.score import Score, population_std
 
 T = TypeVar("T")
 Row = Mapping[str, str]
@@ -41,13 +42,14 @@ AFTER_OTHERS = ("width", "checkpoint", "distance", "metric")
 
 
 def number_rows(table: Iterable[Row], paper: str) -> list[dict[str, Any]]:
-    """Rows of the scorecard, each with its anchor, its keys, and the values of the seeds."""
+    """Rows of the scorecard, each with its anchor, its keys, and the values of the seeds; both
+    standard deviations with ddof 0."""
     rows = []
     for row in table:
         keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v not in EMPTY}
         columns = [k for k in row if k in SCORE_COLUMNS - UNSHOWN and row[k] not in EMPTY]
         values: list[list[Any]] = parsed(row.get("values", ""), [])
-        about = {
+        about: dict[str, Any] = {
             "id": ".".join((_of_paper(paper), _place(row.get("source", "")), *_words(keys))),
             "keys": keys,
             "label": row_label(keys),
@@ -55,7 +57,10 @@ def number_rows(table: Iterable[Row], paper: str) -> list[dict[str, Any]]:
             "places": sorted(places(row.get("source", ""), PLACES)),
             "values": [pair for pair in values if pair[1] is not None],
         }
-        rows.append(about | {column: _number_or_text(row[column]) for column in columns})
+        about |= {column: _number_or_text(row[column]) for column in columns}
+        if isinstance(about.get("measured_std"), float):
+            about["measured_std"] = population_std(about["measured_std"], about["n"])
+        rows.append(about)
     return _unique(rows)
 
 
@@ -64,6 +69,8 @@ def statement_rows(table: Iterable[Row], paper: str, experiment: str) -> list[di
     rows = []
     for row in table:
         about: dict[str, Any] = {k: row[k] for k in CLAIM_COLUMNS if row.get(k) not in EMPTY}
+        if criterion := criterion_of(row):
+            about["threshold"] = criterion
         for key in ("variants", "other_seeds"):
             about[key] = parsed(row.get(key, ""), {})
         about["id"] = ".".join((_of_paper(paper), slug(experiment), slug(row["name"])))

@@ -236,8 +236,13 @@ def _every_digit(paper: Printed, ours: Sample) -> bool:
         return False
     if math.isnan(paper.std):
         return True
-    population = ours.std * math.sqrt((ours.n - 1) / ours.n) if ours.n > 1 else 0.0
+    population = population_std(ours.std, ours.n) if ours.n > 1 else 0.0
     return judge.digits_agree(population, paper.std, paper.std_resolution)
+
+
+def population_std(std: float, n: float) -> float:
+    """The standard deviation with ddof 0, as papers print it, of one with ddof 1 over n values."""
+    return std * math.sqrt((n - 1) / n) if n > 1 else NAN
 
 
 def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference) -> Score:

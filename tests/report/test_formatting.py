@@ -2,6 +2,7 @@
 plain text: what becomes MathML, what stays text, and that the elements nest rightly."""
 
 import csv
+import math
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -10,10 +11,16 @@ import pytest
 
 from runner.contract import Claim, Statement
 from runner.report.compare import claims_table, scorecard
-from runner.report.formatting import markdown_table, place_rows, report_text, statement_row
+from runner.report.formatting import (
+    markdown_table,
+    number_row,
+    place_rows,
+    report_text,
+    statement_row,
+)
 from runner.report.formulas import FORMULA, MARK, formulas, marked, mathml, table
 from runner.report.labels import row_label
-from runner.report.rows import parsed
+from runner.report.rows import number_rows, parsed, statement_rows
 from runner.report.summary import summary
 from runner.report.write import with_json
 from runner.stats import judge
@@ -238,3 +245,21 @@ def test_text_around_formulas_is_escaped_and_scripts_find_every_formula():
     assert html.startswith("&lt;b&gt;<math>") and "&amp;" in html
     parts = marked(text).split(MARK)
     assert "".join(parts) == text and set(parts[1::2]) == set(table([text])) == {"R²", "λ_D"}
+
+
+def test_standard_deviations_are_shown_as_papers_print_them():
+    """Of 1, 2, 3: ddof 1 gives 1, ddof 0 the root of 2/3."""
+    row = {"metric": "R", "paper_mean": 2.0, "paper_std": 0.82, "measured_mean": 2.0}
+    row |= {"measured_std": 1.0, "n": 3, "verdict": "exact match"}
+    assert number_row(row)[2:4] == ("2 ± 0.82", "2 ± 0.82")
+    (shown,) = number_rows([{k: str(v) for k, v in row.items()}], "DAG")
+    assert shown["measured_std"] == pytest.approx(math.sqrt(2 / 3))
+
+
+def test_a_limit_of_ours_is_marked():
+    for sharp, shown in ((False, "≤ 1.25 (our limit)"), (True, "≤ 1.25")):
+        says = Statement(name="s", text="constant", where="Section 1", high=1.25, sharp=sharp)
+        (row,) = claims_table([judge.bound(says, {"": [1.0, 1.1, 1.2]})]).to_dict("records")
+        texts = {k: str(v) for k, v in row.items()}
+        assert statement_row(row)[3] == shown
+        assert statement_rows([texts], "DAG", "x")[0]["threshold"] == shown
