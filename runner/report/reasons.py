@@ -17,8 +17,8 @@ def why_not(row: Row) -> str:
 
     >>> row = {"verdict": "inconclusive", "low": -0.1, "high": 0.4, "margin": 0.2, "n": 5}
     >>> why_not({**row, "detectable": 0.45, "seeds_needed": 17})
-    '90 % interval of the difference -0.1 to 0.4, margin ± 0.2; detectable with n = 5: 0.45; \
-about 17 seeds would decide it'
+    '90 % interval of the difference -0.1 to 0.4, margin ± 0.2; with n = 5 a difference \
+above 0.45 would be not reproduced; about 17 seeds would decide it'
     """
     if row["verdict"] == "not reproduced":
         return _interval(row)
@@ -34,7 +34,8 @@ def _interval(row: Row) -> str:
         return ""
     return (
         f"90 % interval of the difference {low:.3g} to {high:.3g}, margin ± {margin:.3g}; "
-        f"detectable with n = {_number(row, 'n'):.0f}: {_number(row, 'detectable'):.3g}"
+        f"with n = {_number(row, 'n'):.0f} a difference above {_number(row, 'detectable'):.3g} "
+        "would be not reproduced"
     )
 
 

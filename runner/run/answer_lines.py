@@ -60,6 +60,14 @@ def _cells(cells: Sequence[Record]) -> list[str]:
     return [str(len(cells)), *found]
 
 
+def _missing(cells: Sequence[str]) -> list[str]:
+    """How many cells are not measured, and the first of them."""
+    shown = [*cells[:SHOWN_CELLS]]
+    if len(cells) > SHOWN_CELLS:
+        shown.append(f"and {len(cells) - SHOWN_CELLS} more")
+    return [f"{len(cells)} not measured", *shown]
+
+
 def _figures(figures: Sequence[Record]) -> list[str]:
     """The file of each, and how it is measured, where it has settings of its own, and drawn."""
     shown = []
@@ -99,6 +107,7 @@ IN_WORDS: Mapping[str, Callable[[Any], list[str]]] = {
     "cells": _cells,
     "figures": _figures,
     "measure": _commands,
+    "missing": _missing,
     "commits": _counted,
     "CPU": _counted,
     "measured between": lambda times: [f"{times[0]} to {times[1]}"],

@@ -1,4 +1,4 @@
-"""hess-run: experiments on the Hessian of neural networks, from five papers; one verdict a number.
+"""hess-run: experiments of five papers on the Hessian, with a verdict for each published number.
 
   hess-run demo                             one published formula checked now: verdict, figure
   hess-run experiment=NAME [key=value ...]  measure what is not stored yet, then report

@@ -103,8 +103,7 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
             if named.place in row["places"]:
                 about = by_paper.setdefault(page.paper_of(row), _Found())
                 about.verdicts[row["id"]] = row["verdict"]
-                wrong = row["verdict"] in STATED
-                if reason := row["why"] or (row["statement"] if wrong else ""):
+                if reason := row["why"] or _stated(row):
                     about.reasons[row["id"]] = reason
                 about.commands[page.name] = _measure(page)
         for figure in page.figures:
@@ -132,6 +131,14 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
     return answers
 
 
+def _stated(row: Mapping[str, Any]) -> str:
+    """What a paper says that is wrong, marked as what it says; '' for any other row."""
+    if row["verdict"] not in STATED:
+        return ""
+    says = "tested here, not in the paper" if row.get("extension") else "the paper says"
+    return f"{says}: {row['statement']}"
+
+
 def _measure(page: Page) -> str:
     """The command that measures the judged cells."""
     return measuring(run_words(page.folder, page.manifest), judged_seeds(page.manifest))
@@ -155,9 +162,10 @@ def judgement(place: str, verdicts: Mapping[str, int]) -> str:
     counts: Counter[str] = Counter()
     uncounted = []
     for verdict, count in verdicts.items():
-        counts[tone(verdict)] += count
-        if tone(verdict) == "neutral":
+        if verdict == "not run" or tone(verdict) == "neutral":
             uncounted.append(f"{count} {verdict}")
+        else:
+            counts[tone(verdict)] += count
     judged = counts["good"] + counts["bad"] + counts["open"]
     others = f" Not counted: {', '.join(uncounted)}." if uncounted else ""
     if not judged:
@@ -166,7 +174,7 @@ def judgement(place: str, verdicts: Mapping[str, int]) -> str:
     if counts["bad"]:
         parts.append(f"disagree: {counts['bad']}")
     if counts["open"]:
-        parts.append(f"cannot be decided: {counts['open']}")
+        parts.append(f"inconclusive: {counts['open']}")
     outcome = "is not contradicted"
     if counts["bad"]:
         outcome = "does not hold in every row"

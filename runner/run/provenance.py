@@ -30,6 +30,7 @@ Record = Mapping[str, Any]
 NOT_HERE = "its cells are not here; give the output folder that it was made from: outputs=PATH"
 NOT_RECORDED = "not recorded"
 UNKNOWN = "not known here: the cells are not next to the report"
+POPULATION = "population standard deviations over the seeds (ddof 0), as papers print them"
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def of_file(path: Path, line: int, outputs: Path) -> Answer:
     if not manifest.get("settings_key"):
         return Answer(title, {**facts, "note": NOT_HERE})
     facts |= _of_cells(cells, stored)
+    facts["missing"] = manifest.get("missing") or ""
     facts["settings"] = {
         "key": manifest["settings_key"],
         "profile": manifest.get("profile"),
@@ -98,8 +100,10 @@ def of_row(folder: Path, page: Page, row: Record) -> Answer:
         "statement": row.get("statement"),
         "printed": _mean_and_std(row.get("paper_mean", row.get("upper_bound")), row, "paper_std"),
         "ours": _mean_and_std(row.get("measured_mean"), row, "measured_std"),
+        "±": POPULATION if "measured_std" in row else "",
         "seeds": dict(row.get("values", [])),
-        "measured": row.get("statistic"),
+        "measured": row.get("statistic") if "statement" in row else "",
+        "statistic": "" if "statement" in row else row.get("statistic"),
         "against": row.get("threshold"),
         "place": row.get("source", row.get("where")),
         "verdict": row.get("verdict"),

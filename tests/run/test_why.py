@@ -1,5 +1,6 @@
 """`hess-run why`: places of the papers and the names that it prints."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def test_a_table_is_answered_by_a_sentence_and_its_rows(command, published):
     assert status == 0 and first.startswith("DAG paper: Table 5 holds: ")
     assert any(row.startswith("  dag.T5.gelu.final.gap_global  ") for row in rows)
     wrong = rows.index("  all-five.paper_audit.dag.s53.column  minor error")
-    assert rows[wrong + 1].startswith("      column Delta shows")
+    assert rows[wrong + 1].startswith("      the paper says: column Delta shows")
     status, out, err = command("why", "Table 99")
     assert (status, out) == (2, "") and "found no row on Table 99" in err
     assert "expected a paper (WS bound, HSR" in command("why", "Fig. 3 of Bach")[2]
@@ -110,8 +111,9 @@ def test_every_name_that_why_prints_is_one_that_it_takes(every, published, monke
             "Fig. 1 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.",
         ),
         (
-            {"reproduced": 1, "inconclusive": 3},
-            "Fig. 1 is not contradicted: 1 of 4 judged rows agree; cannot be decided: 3.",
+            {"reproduced": 1, "inconclusive": 3, "not run": 2},
+            "Fig. 1 is not contradicted: 1 of 4 judged rows agree; inconclusive: 3. "
+            "Not counted: 2 not run.",
         ),
     ],
 )
@@ -128,7 +130,7 @@ def test_a_row_that_does_not_agree_says_why_below_its_name(published, tmp_path):
     for name in opened:
         reason = shown[shown.index(f"  {name}  inconclusive") + 1].strip()
         assert reason == record["why"][name]
-        assert "detectable with n = " in reason or " cells are not measured (seed" in reason
+        assert "would be not reproduced" in reason or " cells are not measured (seed" in reason
     (row,) = why(opened[0], tmp_path)
     assert row.record()["why"] == record["why"][opened[0]]
 
@@ -142,3 +144,12 @@ def test_the_command_of_a_report_names_profile_changes_and_folder():
         words[0],
         words[-1],
     ]
+
+
+def test_a_figure_names_the_cells_that_are_not_measured(published, tmp_path):
+    (answer,) = why(str(published / "exp6_resnet18" / "figures" / "fig7_resonance.png"), tmp_path)
+    manifest = json.loads((published / "exp6_resnet18" / "manifest.json").read_text())
+    shown = lines([answer])
+    for cell in manifest["missing"]:
+        assert f"            {cell}" in shown
+    assert bool(manifest["missing"]) == any(line.startswith("  missing ") for line in shown)

@@ -48,15 +48,18 @@
     return counts;
   }
   function answer(place, verdicts) {
-    const counts = { good: 0, bad: 0, neutral: 0, open: 0 };
-    for (const [verdict, n] of Object.entries(verdicts)) counts[toneOf(verdict)] += n;
+    const counts = { good: 0, bad: 0, open: 0 };
+    const uncounted = [];
+    for (const [verdict, n] of Object.entries(verdicts)) {
+      if (verdict === "not run" || toneOf(verdict) === "neutral") uncounted.push(`${n} ${verdict}`);
+      else counts[toneOf(verdict)] += n;
+    }
     const judged = counts.good + counts.bad + counts.open;
-    const uncounted = Object.entries(verdicts).filter(([verdict]) => toneOf(verdict) === "neutral").map(([verdict, n]) => `${n} ${verdict}`);
     const others = uncounted.length ? ` Not counted: ${uncounted.join(", ")}.` : "";
     if (!judged) return `${place}: no row is judged.${others}`;
     const parts = [`${counts.good} of ${judged} judged rows agree`];
     if (counts.bad) parts.push(`disagree: ${counts.bad}`);
-    if (counts.open) parts.push(`cannot be decided: ${counts.open}`);
+    if (counts.open) parts.push(`inconclusive: ${counts.open}`);
     const outcome = counts.bad ? "does not hold in every row" : counts.open ? "is not contradicted" : "holds";
     return `${place} ${outcome}: ${parts.join("; ")}.${others}`;
   }
@@ -344,7 +347,7 @@
     return number(mean) + (known(std) ? ` ± ${number(std)}` : "");
   }
   function published(row) {
-    if (row.kind !== "number") return escaped((row.printed || "").replace(/<=/g, "≤").replace(/>=/g, "≥"));
+    if (row.kind !== "number") return escaped(row.printed || "");
     if (known(row.paper_mean)) return spread(row.paper_mean, row.paper_std);
     return known(row.upper_bound) ? `≤ ${number(row.upper_bound)}` : "";
   }
@@ -390,6 +393,7 @@
     return [
       ["identifier", Object.entries(row.keys).map(([key, value]) => `${key}=${value}`).join(" ")],
       ["published", published(row) + (row.place ? `, ${row.place}` : "")],
+      ["±", known(row.measured_std) ? "population standard deviations over the seeds (ddof 0)" : ""],
       ["reason", row.reason],
       ["margin", number(row.margin) + (row.margin_reason ? `: ${row.margin_reason}` : "")],
       ["difference", known(row.difference) ? number(row.difference) + interval : ""],
