@@ -67,6 +67,28 @@ def agreeing(*experiments: str) -> int:
     return sum(numbers(*experiments, verdict=word) for word in ("exact match", "reproduced"))
 
 
+def one_digit(*experiments: str) -> int:
+    """How many of the exact matches are of numbers that are printed with one significant digit."""
+    count = 0
+    for name in experiments or _published():
+        scores = csv_of(name, "scorecard")
+        exact = scores[scores["verdict"] == "exact match"]
+        digits = exact["paper_mean"].abs() / (2 * exact["resolution"])
+        count += int((digits.round() < 10).sum())
+    return count
+
+
+def uncertain(*experiments: str, way: str) -> int:
+    """How many published numbers have an inconclusive test: without those that are inconclusive
+    only because a cell is not measured."""
+    count = 0
+    for name in experiments:
+        scores = csv_of(name, "scorecard")
+        open_rows = scores[(scores["verdict"] == "inconclusive") & (scores["way"] == way)]
+        count += int((open_rows["equivalence"] == "inconclusive").sum())
+    return count
+
+
 def statements(*experiments: str, verdict: str = "") -> int:
     """How many statements of the papers, not extensions, have the verdict."""
     return sum(_answers(name).statements(verdict) for name in experiments or _published())
@@ -249,7 +271,8 @@ def _select(table: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    *(number, statement, verdict, numbers, agreeing, statements, ways, beyond_seeds),
+    *(number, statement, verdict, numbers, agreeing, one_digit, uncertain),
+    *(statements, ways, beyond_seeds),
     *(clauses, root_causes),
     *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p, rising),
     *(decay, resnet, citations, fmt),

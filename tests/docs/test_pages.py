@@ -4,9 +4,11 @@ name."""
 import doctest
 import re
 
+import pandas as pd
 import pytest
 
 import runner.curvature
+from docs import published
 from docs.render import FIRST, LAST, pages
 from tests import DOCS
 
@@ -45,7 +47,8 @@ def test_the_api_page_names_every_public_name():
     assert len(listed) == len(set(listed))
 
 
-def test_the_examples_of_the_api_page_run(published):
+@pytest.mark.usefixtures("published")
+def test_the_examples_of_the_api_page_run():
     text = "\n\n".join(
         re.findall(r"```python\n(>>> .*?)```", (DOCS / "api.md").read_text(encoding="utf-8"), re.S)
     )
@@ -74,10 +77,23 @@ def test_every_path_of_the_architecture_page_exists():
 REPORTS = sorted((DOCS.parent / "docs" / "reproduction").rglob("*.md"))
 
 
-def test_pages_agree_with_their_templates_and_the_published_results(published):
+@pytest.mark.usefixtures("published")
+def test_pages_agree_with_their_templates_and_the_published_results():
     made = pages()
     assert {path.name for path in made} == {"README.md", *(path.name for path in REPORTS)}
     for path, text in made.items():
         assert path.read_text(encoding="utf-8") == text, "edit docs/templates, run `make readme`"
         assert "<!--" not in text.replace(FIRST, "").replace(LAST, "")
         assert not re.search(r"\bnan\b", text)
+
+
+def test_digits_and_uncertain_numbers_are_counted_from_the_rows(monkeypatch):
+    """Printed 0.04, 0.12 and 3, 1.2; of the inconclusive ones one is so for a missing cell only."""
+    rows = [(0.04, 0.005), (0.12, 0.005), (3, 0.5), (1.2, 0.05)]
+    scores = pd.DataFrame(rows, columns=["paper_mean", "resolution"])
+    scores = scores.assign(verdict="exact match", equivalence="reproduced", way="as described")
+    monkeypatch.setattr(published, "csv_of", lambda name, table: scores)
+    assert published.one_digit("x") == 2
+    scores["verdict"] = ["inconclusive"] * 3 + ["reproduced"]
+    scores["equivalence"] = ["inconclusive", "reproduced", "inconclusive", "inconclusive"]
+    assert published.uncertain("x", way="as described") == 2 and published.one_digit("x") == 0
