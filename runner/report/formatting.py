@@ -194,7 +194,8 @@ def number_row(row: Row) -> tuple[str, ...]:
 def _population(row: Row) -> float | None:
     """Our standard deviation with ddof 0, as the published one is."""
     std, n = row.get("measured_std"), row.get("n")
-    return population_std(float(std), float(n)) if shown(std) and shown(n) else None
+    both = shown(std) and shown(n)
+    return population_std(float(row["measured_std"]), float(row["n"])) if both else None
 
 
 def _spread(std: Any) -> str:
