@@ -84,6 +84,11 @@ class Sample:
         return cls(mean, std * math.sqrt(n / (n - 1)) if n > 1 else NAN, n)
 
     @property
+    def logarithm(self) -> Sample:
+        """The sample of the logarithm of a ratio."""
+        return replace(self, mean=math.log(self.mean), std=self.std / self.mean, log=False)
+
+    @property
     def lost_text(self) -> str:
         """'2 of 5 infinite or missing'; '' where every value is finite."""
         return lost_text(self.lost, self.n + self.lost)
@@ -145,12 +150,17 @@ class Part:
 @dataclass(frozen=True)
 class Difference:
     """A difference of means with its standard error and degrees of freedom; error NaN where no
-    spread is known."""
+    spread is known.
+
+    ratio_to: of two ratios the difference of their logarithms; its interval is that of ratio_to
+    (exp(difference) − 1), so that it is compared with the same margin.
+    """
 
     value: float
     error: float
     df: float
     how: str = ""
+    ratio_to: float = NAN
 
     @property
     def z(self) -> float:
@@ -163,7 +173,10 @@ class Difference:
         if math.isnan(self.error):
             return NAN, NAN
         half = quantile(level, self.df) * self.error if self.error > 0 else 0.0
-        return self.value - half, self.value + half
+        low, high = self.value - half, self.value + half
+        if math.isnan(self.ratio_to):
+            return low, high
+        return self.ratio_to * math.expm1(low), self.ratio_to * math.expm1(high)
 
 
 def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Difference:
@@ -172,9 +185,13 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
 
     SE² = s²/m + σ²/n + images; df = SE⁴ / Σ v_i²/df_i (Welch–Satterthwaite). Where one of the two
     spreads is unknown the other stands in for it (`how` says so): SE² = s² (1/m + 1/n) + images.
+    Of two ratios above 0 (`Sample.log`) the logarithms are compared.
     """
     if not ours.n:
         return Difference(NAN, NAN, NAN, "no finite value")
+    if ours.log and min(ours.mean, theirs.mean) > 0:
+        found = welch(ours.logarithm, theirs.logarithm, images)
+        return replace(found, ratio_to=theirs.mean)
     value = ours.mean - theirs.mean
     known = not math.isnan(ours.std)
     printed = not math.isnan(theirs.std)
@@ -317,7 +334,11 @@ def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Compa
     """
     error = math.sqrt(rounding.variance / max(1, ours.n))
     df = rounding.df if error else math.inf
-    found = compared(Difference(ours.mean - theirs.mean, error, df), margin)
+    difference = Difference(ours.mean - theirs.mean, error, df)
+    if ours.log and min(ours.mean, theirs.mean) > 0:
+        logarithm = math.log(ours.mean / theirs.mean)
+        difference = Difference(logarithm, error / ours.mean, df, ratio_to=theirs.mean)
+    found = compared(difference, margin)
     if found.outcome == "inconclusive":
         found = replace(found, seeds_needed=math.inf)
     return replace(found, outcome=withheld(found.outcome, ours.lost))

@@ -512,3 +512,19 @@ def test_the_variant_that_needs_most_seeds_gives_their_number():
 )
 def test_an_end_on_the_margin_belongs_to_it(low, high, outcome):
     assert outcome_of(low, high, 1.0) == outcome
+
+
+def test_ratios_are_compared_by_their_logarithms():
+    """Ours e times larger or smaller by chance, printed 2, margin a quarter: on the scale of the
+    logarithm both errors count alike, and the interval ends at 2 (exp(t s / sqrt(n)) - 1)."""
+    values = [math.log(2.0) + step for step in (-0.1, -0.05, 0.0, 0.05, 0.1)]
+    ours = Sample.of(Pseudovalues(values, 2.0, log=True))
+    theirs = Sample.printed(2.0, math.nan, 5)
+    compared = judge.equal(ours, theirs, 0.5)
+    error = math.sqrt(sum((v - math.log(2.0)) ** 2 for v in values) / 4 * (2 / 5))
+    half = scipy_stats.t.ppf(0.95, 4) * error
+    assert compared.low == pytest.approx(2 * math.expm1(-half))
+    assert compared.high == pytest.approx(2 * math.expm1(half)) and compared.high > -compared.low
+    alone = judge.paired(ours, theirs, 0.5, Part(0.04, 4))
+    half = scipy_stats.t.ppf(0.95, 4) * math.sqrt(0.04 / 5) / 2
+    assert (alone.low, alone.high) == pytest.approx((2 * math.expm1(-half), 2 * math.expm1(half)))

@@ -6,13 +6,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.scores import jackknife, published_start, scored
+from experiments.dag.protocol.scores import (
+    jackknife,
+    on_log_scale,
+    published_start,
+    scored,
+)
 from experiments.dag.protocol.statements import Groups, Judge, Parts
 from experiments.dag.protocol.summary import (
     ENDS,
@@ -136,10 +140,10 @@ def across_branches(cross: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """
     init = configurations(chosen(cross, checkpoint="init"))
     final = configurations(chosen(cross, checkpoint="final"))
-    ratio = init.each(ratios, "R", 4)
+    ratio = init.each(change, 4)
     cancelled = {}
     for group, rows in init.items():
-        grows = 1 <= fmean(ratio[group]) < math.inf
+        grows = 1 <= ratio[group].whole < math.inf
         if not grows:  # elsewhere nothing decays
             cancelled[group] = cancellation(rows)
     readings = {}
@@ -148,8 +152,8 @@ def across_branches(cross: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
         readings[reading] = decide.bound("weakened cancellation", shares)
     yield decide.on_own("H4.2a decay", ratio)
     yield decide.on_own("H4.2a cancellation", cancelled)
-    yield decide.bound("H4.2b", growing(final).each(ratios, "R"))
-    yield decide.bound("H4.2b growth", final.only(branch_depth=2).each(ratios, "R", 4))
+    yield decide.bound("H4.2b", growing(final).each(change))
+    yield decide.bound("H4.2b growth", final.only(branch_depth=2).each(change, 4))
     yield judge.together(readings, main="growth")
 
 
@@ -164,7 +168,7 @@ def printed_ratio(cross: pd.DataFrame, without_norm: pd.DataFrame | None, decide
     """R(d+2)/R(d) at init at d = 2; as a variant, R(d+1)/R(d) of networks without LayerNorm at
     every d."""
     statement = "H4.2a ratio"
-    ratio = configurations(chosen(cross, checkpoint="init")).each(ratios, "R", 4)
+    ratio = configurations(chosen(cross, checkpoint="init")).each(change, 4)
     readings = {"as published": decide.on_own(statement, ratio)}
     blocks = {} if without_norm is None else one_block(without_norm)
     if blocks:
@@ -208,9 +212,10 @@ def weakened(init: Groups, final: Groups, *, growth: bool) -> Parts:
     growth: of the largest distance over d = 2, for it is growth with distance that the sentence
     explains; otherwise the share at the largest distance itself.
     """
-    found = {}
+    found: Parts = {}
     for group, before, after in init.pairs(final):
-        found[group] = list(survivals(after, growth=growth) / survivals(before, growth=growth))
+        ratio = survivals(after, growth=growth) / survivals(before, growth=growth)
+        found[group] = on_log_scale(list(ratio))
     return found
 
 
@@ -228,12 +233,18 @@ def survivals(part: pd.DataFrame, *, growth: bool) -> pd.Series[float]:
     return far
 
 
-def ratios(part: pd.DataFrame, value: str, distance: int | None = None) -> list[float]:
-    """value(distance)/value(2) of each seed; the largest distance where none is given. NaN where
-    value(2) is infinite."""
-    wide = per_seed(part, value)
+def change(part: pd.DataFrame, distance: int | None = None) -> Pseudovalues:
+    """R(distance)/R(2) of the means over seeds, as Fig. N.2 has them; the largest distance where
+    none is given."""
+    wide = per_seed(part, "R")
     far = wide.columns.max() if distance is None else distance
-    return list(wide[far] / wide[2].where(wide[2] < math.inf))
+    return jackknife(wide[[2, far]], _ratio_of_means, log=True)
+
+
+def ratios(part: pd.DataFrame, value: str, distance: int) -> list[float]:
+    """value(distance)/value(2) of each seed; NaN where value(2) is infinite."""
+    wide = per_seed(part, value)
+    return list(wide[distance] / wide[2].where(wide[2] < math.inf))
 
 
 def jacobians(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:

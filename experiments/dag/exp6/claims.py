@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from experiments.dag.protocol.scores import jackknife, paired, probes, published_start
+from experiments.dag.protocol.scores import (
+    jackknife,
+    on_log_scale,
+    paired,
+    probes,
+    published_start,
+)
 from experiments.dag.protocol.statements import Groups, Judge, Parts
 from experiments.dag.protocol.summary import gap, in_percent, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
@@ -178,11 +184,15 @@ def contrasts(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
             contrast.setdefault(checkpoint, {})[activation] = ratios(plain, values)
     stabilised = {}
     for checkpoint, of_activations in contrast.items():
-        parts = {f"{a} {checkpoint}": list(v.values()) for a, v in of_activations.items()}
+        parts = {
+            f"{activation} {checkpoint}": on_log_scale(list(values.values()))
+            for activation, values in of_activations.items()
+        }
         stabilised[checkpoint] = decide.bound("skips stabilise R", parts)
     start = contrast.get("init", {})
     stronger = ratios(start.get("silu", {}), start.get("relu", {}))
-    yield decide.bound("stronger contrast for SiLU", {"init": list(stronger.values())})
+    over_relu = {"init": on_log_scale(list(stronger.values()))}
+    yield decide.bound("stronger contrast for SiLU", over_relu)
     yield decide.together("skips stabilise R", stabilised, "init")
 
 

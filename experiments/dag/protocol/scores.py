@@ -186,6 +186,15 @@ def jackknife(
     return Pseudovalues([*values, *lost], whole)
 
 
+def on_log_scale(ratios: Sequence[float]) -> Pseudovalues:
+    """The geometric mean of a ratio over seeds, with the interval of its logarithm; NaN for a seed
+    whose ratio is infinite, missing or not above 0."""
+    logarithms = [math.log(r) if 0 < r < math.inf else math.nan for r in ratios]
+    known = [value for value in logarithms if not math.isnan(value)]
+    whole = math.exp(math.fsum(known) / len(known)) if known else math.nan
+    return Pseudovalues(logarithms, whole, log=True)
+
+
 def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pseudovalues:
     """Pseudovalues over seeds of R² of log value = a − b d, fitted to the means over seeds.
 
