@@ -56,8 +56,10 @@ def placed(modules: Iterable[nn.Module], tensors: Mapping[int, Tensor]) -> Itera
         yield
     finally:
         for table, entries in before:
-            table.clear()
-            table.update(entries)
+            if isinstance(table, dict):  # scripted modules have tables of another kind
+                table.clear()
+            for name, tensor in entries.items():
+                table[name] = tensor
 
 
 def _numpy() -> Any:

@@ -158,7 +158,9 @@ def layouts(batch: Batch, batch_dim: int = 0, kind: int | None = None) -> Iterat
     first = first_tensor(batch.input)
     target = first_tensor(batch.target)
     if first is not None and first.dim() > batch_dim:
-        counts.append((first.shape[batch_dim], (batch_dim, 0)))
+        count = first.shape[batch_dim]
+        if isinstance(count, int):  # else that of a nested tensor, which differs from row to row
+            counts.append((count, (batch_dim, 0)))
     if target is not None:
         counts.append((target.shape[0], (0, 1)))
     leaves, _ = tree_flatten((batch.input, batch.target), _is_list)

@@ -93,6 +93,11 @@ T = TypeVar("T")
 
 
 def seen(output: Tensor) -> Seen:
+    if output.is_nested:
+        raise MeasurementError(
+            "a layer returns a nested tensor, to which no perturbation of one shape can be added: "
+            "pad the sequences to one length"
+        )
     inside = torch._C._functorch.is_functorch_wrapped_tensor(output)
     return tuple(output.shape), output.dtype, output.device, inside
 

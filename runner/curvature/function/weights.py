@@ -87,17 +87,22 @@ class Additivity:
         return _fit(whole, one, two)
 
 
-def adds_up(function: Function, batch: Batch, layout: Layout | None, batch_dim: int) -> bool:
-    """Whether the loss at the module's weights is the mean over parts, to rounding."""
+def adds_up(
+    function: Function, batch: Batch, layout: Layout | None, batch_dim: int, most: int
+) -> bool:
+    """Whether the loss of some examples, at the module's weights, is the mean over their parts, to
+    rounding."""
     if layout is None:
         return False
-    if layout.examples == 1:
-        batch, layout = layout.doubled(batch)
     point = Point({}, own=True)
     try:
+        some = layout._replace(examples=min(most, layout.examples))
+        batch = layout.cut(batch, 0, some.examples)
+        if some.examples == 1:
+            batch, some = some.doubled(batch)
         whole = function.value(point, batch)
-        parts = Additivity(function, point, batch, layout, float(whole))
-    except MeasurementError:
+        parts = Additivity(function, point, batch, some, float(whole))
+    except (MeasurementError, RuntimeError):
         return False
     allowed = 100 * torch.finfo(whole.dtype).eps
     return any(parts.error(weighing.rule) <= allowed for weighing in rules(batch_dim, None))

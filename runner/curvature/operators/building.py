@@ -63,11 +63,12 @@ def require_weights(module: nn.Module) -> None:
             raise MeasurementError(
                 f"module {name!r} rescales its weights when it is called: set max_norm=None"
             )
-        for p in m._parameters.values():
-            if isinstance(p, nn.parameter.UninitializedParameter):
+        for p in (*m._parameters.values(), *m._buffers.values()):
+            if nn.parameter.is_lazy(p):
                 raise MeasurementError(
                     f"module {name!r} has no weights yet (a lazy module): call the network once"
                 )
+        for p in m._parameters.values():
             if p is not None:
                 devices.add(p.device.type)
             if "meta" in devices:
@@ -119,13 +120,11 @@ def require_dimension(function: Function, data: Data, verdicts: Verdicts) -> Non
     """Fails where the loss is a mean over parts along the other one of the first two dimensions of
     the input, and not along that of the examples."""
     here = data.settings.batch_dim
-    if here > 1 or adds_up(function, *data.sample(CHECKED), here):
+    if here > 1 or adds_up(function, data.first, data.layout, here, CHECKED):
         return
     other = 1 - here
     for layout in layouts(data.first, other):
-        few = min(CHECKED, layout.examples)
-        batch = layout.cut(data.first, 0, few)
-        if layout.along_input and adds_up(function, batch, layout._replace(examples=few), other):
+        if layout.along_input and adds_up(function, data.first, layout, other, CHECKED):
             verdicts.fail(
                 f"the loss is a mean over parts along dimension {other} of the input, and not "
                 f"along dimension {here}: the examples lie there, give batch_dim={other}"

@@ -129,9 +129,9 @@ class Data:
         these, and what they gave."""
         for layout in layouts(self.first, self.settings.batch_dim):
             self.tried = max(1, min(CHECKED, layout.examples - 1))
-            some = layout.cut(self.first, 0, self.tried)
             given = None
             try:
+                some = layout.cut(self.first, 0, self.tried)
                 given = some, run(some)
             except NotScalar:
                 pass

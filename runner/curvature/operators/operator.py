@@ -222,7 +222,8 @@ class FunctionOperator(SymmetricOperator):
     def refuse_changes(self) -> None:
         """Raises ValueError where the loss near the weights is not what it was when the operator
         was built: weights, data, modes or numbers that the loss reads have changed."""
-        self.processes.agree(self.changes.refuse)
+        with ONE_AT_A_TIME:
+            self.processes.agree(self.changes.refuse)
 
     def _displaced_loss(self) -> float:
         """Near the weights, where no term of it is zero; infinite where parameters that FSDP2
@@ -294,7 +295,8 @@ class FunctionOperator(SymmetricOperator):
             return total
 
         zero = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
-        return self.processes.sum(of_all, zero)
+        with ONE_AT_A_TIME:
+            return self.processes.sum(of_all, zero)
 
     def batch_gradients(self) -> Iterator[tuple[int, float, Tensor]]:
         """(place, loss, gradient of shape (n,)) of each batch that weighs anything."""
@@ -354,6 +356,17 @@ class FunctionOperator(SymmetricOperator):
     def method(self) -> str:
         """How products are taken."""
         return ", ".join(self.multiplication.words())
+
+    def __copy__(self: T) -> T:
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied with its graphs: build it again "
+            "from module, loss and data, or save its results"
+        )
 
     def __repr__(self) -> str:
         right = [o.identity.split()[0] for o in self.verdicts.outcomes if o.status == "right"]

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from runner.curvature.function.context import ONE_AT_A_TIME
 from runner.curvature.function.errors import MeasurementError
 
 P = ParamSpec("P")
@@ -151,12 +152,14 @@ def _equal(one: Any, other: Any) -> bool:
 
 def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """A constructor that sets self.processes first and gathers last: where it fails in one process
-    before, the others raise as well and wait for nobody."""
+    before, the others raise as well and wait for nobody. It reads the module while no other thread
+    has replaced its tensors."""
 
     @functools.wraps(build)
     def built(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            build(self, *args, **kwargs)
+            with ONE_AT_A_TIME:
+                build(self, *args, **kwargs)
         except Exception as error:
             processes = getattr(self, "processes", None)
             if processes is not None and not processes.met:

@@ -487,6 +487,19 @@ def test_threads_get_the_same_products(options):
         assert relative(image, expected[k][:, j]) < 1e-6
 
 
+def test_threads_build_operators_of_one_module():
+    """A thread that has replaced the module's tensors is waited for."""
+    data, module = (torch.randn(16, 4), classes(16, 3)), nn.Linear(4, 3)
+    expected = ParameterOperator(module, "cross_entropy", data).dense()
+
+    def dense(_):
+        return ParameterOperator(module, "cross_entropy", data).dense()
+
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(dense, range(40)):
+            assert found.shape == expected.shape and relative(found, expected) < 1e-6
+
+
 def test_probes_of_a_group_of_two_components_are_no_signs():
     """The block of two biases in front of a softmax is a multiple of [[1, -1], [-1, 1]]: signs give
     nothing or all."""

@@ -2,6 +2,7 @@
 backward."""
 
 import copy
+import pickle
 from collections import Counter
 
 import numpy as np
@@ -297,6 +298,22 @@ def test_complex_parameters_at_an_odd_place_of_the_vector():
     assert relative(operator @ v, torch.cat([image.flatten() for image in images])) < 1e-12
 
 
+@pytest.mark.parametrize("kind", ["script", "trace"])
+def test_scripted_modules_are_measured_and_keep_their_parameters(kind):
+    module = net()
+    scripted = torch.jit.script(module) if kind == "script" else torch.jit.trace(module, X)
+    dense = ParameterOperator(scripted, CROSS, (X, Y)).dense()
+    assert relative(dense, parameter_matrix("hessian", module, CROSS, X, Y)) < 1e-12
+    for one, other in zip(scripted.parameters(), module.parameters(), strict=True):
+        assert one is other or one.data_ptr() == other.data_ptr()
+
+
+def test_modules_whose_buffers_are_not_there_yet():
+    with refusal("no weights yet"):
+        module = nn.Sequential(nn.Linear(3, 3), nn.LazyBatchNorm1d(affine=False)).double()
+        ParameterOperator(module, CROSS, (X, Y))
+
+
 # ------------------------------------------------------------------ the Fisher matrix
 
 
@@ -426,6 +443,14 @@ def test_a_sparse_buffer():
     dense = Own(lambda m, x: mix @ m.net(x), net=module.net)
     operator = ParameterOperator(module, CROSS, (X, Y))
     assert relative(operator.dense(), parameter_matrix("hessian", dense, CROSS, X, Y)) < 1e-12
+
+
+def test_operators_are_not_pickled():
+    operator = ParameterOperator(net(), CROSS, (X, Y))
+    for take in (pickle.dumps, copy.deepcopy):
+        with refusal("build it again", TypeError):
+            take(operator)
+    assert torch.equal(copy.copy(operator).dense(), operator.dense())
 
 
 def test_tensors_that_numpy_has_no_type_for(tmp_path):
@@ -572,3 +597,14 @@ def test_examples_along_the_first_dimension_are_left_there(mode):
     x = torch.randn(6, 3, 3, generator=seeded()).double()
     operator = LayerOperator(module, nn.MSELoss(), (x, x[..., :2].cos()), ["3"])
     assert operator.sizes == {"3": 6}
+
+
+def test_a_layer_that_returns_a_nested_tensor_is_refused():
+    def mean(m, nested):
+        return m.last(torch.stack([h.mean(0) for h in m.first(nested).sin().unbind()]))
+
+    rows = [torch.randn(n, 3, generator=seeded(n)).double() for n in (2, 4)]
+    given = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    module = Own(mean, first=nn.Linear(3, 3), last=nn.Linear(3, 3)).double()
+    with refusal("nested tensor, .* pad the sequences"):
+        LayerOperator(module, CROSS, (given, Y[:2]), ["first"])
