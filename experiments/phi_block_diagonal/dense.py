@@ -32,18 +32,19 @@ def dense_curvature(model: nn.Sequential, x: Tensor, y: Tensor) -> tuple[Tensor,
     trunk = model[:-1]
     head = model[-1]
     assert isinstance(head, nn.Linear)
-    named = {name: p.detach() for name, p in trunk.named_parameters()}
     weight = head.weight.detach()
     count = len(x)
     with torch.no_grad():
         h = trunk(x)
-        p = torch.softmax(h @ weight.mT + head.bias, 1)
-    target = torch.nn.functional.one_hot(y, p.shape[1])
+        logits = h @ weight.mT + head.bias
+    p = torch.softmax(logits, 1)
+    classes = p.shape[1]
+    target = torch.nn.functional.one_hot(y, classes)
     residual = (p - target) / count
     products = p.unsqueeze(2) * p.unsqueeze(1)
     curved = (torch.diag_embed(p) - products) / count
     extended = torch.cat([h, torch.ones_like(h[:, :1])], 1)
-    jacobian = _jacobian(trunk, named, x)
+    jacobian = _jacobian(trunk, x)
 
     inner = curved @ weight  # (B, K, d): A W
     through = weight.mT @ inner
@@ -55,25 +56,31 @@ def dense_curvature(model: nn.Sequential, x: Tensor, y: Tensor) -> tuple[Tensor,
     cross = cross_gn.clone()
     cross[:-1] += torch.einsum("bk,bjn->jkn", residual, jacobian)
     second = _second_derivative(trunk, x, residual @ weight)
-    hessian = _assemble(trunk_gn + second, cross, head_gn, p.shape[1])
-    return hessian, _assemble(trunk_gn, cross_gn, head_gn, p.shape[1])
+    hessian = _assemble(trunk_gn + second, cross, head_gn, classes)
+    gauss_newton = _assemble(trunk_gn, cross_gn, head_gn, classes)
+    return hessian, gauss_newton
 
 
-def _jacobian(trunk: nn.Module, named: dict[str, Tensor], x: Tensor) -> Tensor:
+def _jacobian(trunk: nn.Module, x: Tensor) -> Tensor:
     """dh_b / dtheta of every example, (B, d, n)."""
+    named = {name: p.detach() for name, p in trunk.named_parameters()}
 
     def one(parameters: dict[str, Tensor], example: Tensor) -> Tensor:
-        return functional_call(trunk, parameters, (example.unsqueeze(0),)).squeeze(0)
+        batch = example.unsqueeze(0)
+        return functional_call(trunk, parameters, (batch,)).squeeze(0)
 
-    jacobians = vmap(jacrev(one), (None, 0))(named, x)
-    return torch.cat([jacobians[name].flatten(2) for name in named], 2).detach()
+    of_examples = vmap(jacrev(one), (None, 0))
+    jacobians = of_examples(named, x)
+    flat = [jacobians[name].flatten(2) for name in named]
+    return torch.cat(flat, 2).detach()
 
 
 def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
     """d2 / dtheta2 of sum_b weights_b . h_b, (n, n): columns from the kept graph of the
     gradient."""
     parameters = list(trunk.parameters())
-    gradients = torch.autograd.grad((trunk(x) * weights).sum(), parameters, create_graph=True)
+    value = (trunk(x) * weights).sum()
+    gradients = torch.autograd.grad(value, parameters, create_graph=True)
     flat = torch.cat([g.flatten() for g in gradients])
     rows = []
     for column in torch.eye(len(flat), dtype=flat.dtype):
@@ -89,16 +96,20 @@ def _assemble(trunk: Tensor, cross: Tensor, head: Tensor, classes: int) -> Tenso
     """The matrix in the order trunk, W row by row, c. cross (d + 1, K, n); head (K K, (d +
     1)^2)."""
     size = len(cross)
-    order = [*range(size - 1)]
+    count = classes * (size - 1)  # entries of W
     square = head.view(classes, classes, size, size).permute(0, 2, 1, 3)  # k, j, k', j'
-    weights = square[:, order][..., order].reshape(classes * (size - 1), -1)
-    mixed = square[:, order][..., -1].reshape(classes * (size - 1), classes)
+    of_weights = square[:, :-1]
+    weights = of_weights[..., :-1].reshape(count, count)
+    mixed = of_weights[..., -1].reshape(count, classes)
     biases = square[:, -1, :, -1]
-    rows = cross[:-1].transpose(0, 1).reshape(classes * (size - 1), -1)
     corner = _bordered(weights, mixed, biases)
-    return _bordered(trunk, torch.cat([rows, cross[-1]]).mT, corner)
+    rows = cross[:-1].transpose(0, 1).reshape(count, -1)
+    border = torch.cat([rows, cross[-1]]).mT
+    return _bordered(trunk, border, corner)
 
 
 def _bordered(first: Tensor, upper: Tensor, last: Tensor) -> Tensor:
     """The symmetric matrix of two diagonal blocks and the one above the diagonal."""
-    return torch.cat([torch.cat([first, upper], 1), torch.cat([upper.mT, last], 1)])
+    top = torch.cat([first, upper], 1)
+    bottom = torch.cat([upper.mT, last], 1)
+    return torch.cat([top, bottom])

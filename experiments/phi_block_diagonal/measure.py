@@ -32,11 +32,13 @@ def measure(experiment: PhiBlockDiagonal, cell: Cell, ctx: Context) -> dict[str,
     loss = nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters(), experiment.rate)
     tables: dict[str, list[Row]] = {"phi": [], "layers": [], "certificate": []}
+    measured = 0
     for step in range(experiment.steps[-1] + 1):
         if step in experiment.steps:
             for name, rows in curvature(model, loss, x, y, ctx).items():
                 tables[name] += [{"step": step} | row for row in rows]
-            ctx.progress(experiment.steps.index(step) + 1, len(experiment.steps), f"step {step}")
+            measured += 1
+            ctx.progress(measured, len(experiment.steps), f"step {step}")
         optimizer.zero_grad()
         loss(model(x), y).backward()
         optimizer.step()
@@ -45,11 +47,13 @@ def measure(experiment: PhiBlockDiagonal, cell: Cell, ctx: Context) -> dict[str,
 
 def mixture(experiment: PhiBlockDiagonal, classes: int, ctx: Context) -> tuple[Tensor, Tensor]:
     """Examples around one centre for each class, classes in turn; float64."""
+    count = experiment.examples
     generator = ctx.torch_generator(f"data/{classes}")
     centres = torch.randn(classes, INPUTS, dtype=torch.float64, generator=generator)
-    y = torch.arange(experiment.examples) % classes
-    noise = torch.randn(experiment.examples, INPUTS, dtype=torch.float64, generator=generator)
-    return centres[y] + experiment.spread * noise, y
+    noise = torch.randn(count, INPUTS, dtype=torch.float64, generator=generator)
+    y = torch.arange(count) % classes
+    x = centres[y] + experiment.spread * noise
+    return x, y
 
 
 def curvature(
@@ -60,15 +64,18 @@ def curvature(
     hessian, gauss_newton = dense_curvature(model, x, y)
     with torch.no_grad():
         output = model(x)
-        accuracy = (output.argmax(1) == y).double().mean()
-        state = {"loss": float(loss(output, y)), "accuracy": float(accuracy)}
-    value, theta = flat_loss(model, loss, x, y, parameters)
+        mean_loss = float(loss(output, y))
+    right = output.argmax(1) == y
+    accuracy = float(right.double().mean())
     rows = []
     for part, matrix in (("hessian", hessian), ("gauss_newton", gauss_newton)):
         squares = matrix.square()
         for partition in PARTITIONS:
-            where = {**state, "part": part, "partition": partition}
-            rows.append(where | phi_row(squares, labels(parameters, partition)))
+            row: Row = {"loss": mean_loss, "accuracy": accuracy}
+            row |= {"part": part, "partition": partition}
+            label = labels(parameters, partition)
+            rows.append(row | phi_row(squares, label))
+    value, theta = flat_loss(model, loss, x, y, parameters)
     certificate = of_hessian("Hessian", hessian, value, theta, ctx, groups=parameters.groups)
     return {
         "phi": rows,
@@ -81,26 +88,31 @@ def phi_row(squares: Tensor, label: Tensor) -> Row:
     """Phi of a partition, from the squared entries of a matrix and the block of each parameter."""
     chosen = label >= 0
     total = float(squares[chosen][:, chosen].sum())
-    inside = sum(float(squares[at][:, at].sum()) for at in blocks_of(label))
-    return {
+    inside = sum(float(squares[block][:, block].sum()) for block in blocks_of(label))
+    row = {
         "parameters": int(chosen.sum()),
         "blocks": int(label.max()) + 1,
-        "phi": 1 - inside / total if total > 0 else math.nan,
-        "status": "ok" if total > 0 else "the matrix is zero",
+        "phi": math.nan,
+        "status": "the matrix is zero",
     }
+    if total > 0:
+        row["phi"] = 1 - inside / total
+        row["status"] = "ok"
+    return row
 
 
 def layer_rows(hessian: Tensor, parameters: Layout) -> list[Row]:
     """Trace and norms of each layer's block."""
     rows = []
-    for name, at in parameters.groups.items():
-        block = hessian[at, at]
+    for name, group in parameters.groups.items():
+        block = hessian[group, group]
         of_block = float(block.square().sum())
-        of_rows = float(hessian[at].square().sum())
-        diagonal = float(block.diagonal().square().sum())
-        row = {"layer": name, "parameters": len(block), "trace": float(block.trace())}
+        of_rows = float(hessian[group].square().sum())
+        of_diagonal = float(block.diagonal().square().sum())
+        row = {"layer": name, "parameters": len(block)}
+        row["trace"] = float(block.trace())
         row["norm"] = math.sqrt(of_block)
-        row["diagonal_share"] = diagonal / of_block if of_block > 0 else math.nan
+        row["diagonal_share"] = of_diagonal / of_block if of_block > 0 else math.nan
         row["outside_share"] = 1 - of_block / of_rows if of_rows > 0 else math.nan
         rows.append(row)
     return rows
@@ -114,18 +126,23 @@ def flat_loss(
     sizes = [p.numel() for p in named.values()]
 
     def value(theta: Tensor) -> Tensor:
-        pieces = zip(named.items(), theta.split(sizes), strict=True)
-        values = {name: piece.view_as(p) for (name, p), piece in pieces}
-        return loss(functional_call(model, values, (x,)), y)
+        values = {}
+        for name, piece in zip(named, theta.split(sizes), strict=True):
+            values[name] = piece.view_as(named[name])
+        output = functional_call(model, values, (x,))
+        return loss(output, y)
 
-    return value, torch.cat([p.detach().flatten() for p in named.values()])
+    theta = torch.cat([p.detach().flatten() for p in named.values()])
+    return value, theta
 
 
 def blocks_of(label: Tensor) -> list[Tensor]:
     """Places of the parameters of each block."""
     known = (label >= 0).nonzero().squeeze(1)
-    order = known[label[known].argsort(stable=True)]
-    return list(order.split(torch.bincount(label[known]).tolist()))
+    blocks = label[known]
+    order = blocks.argsort(stable=True)
+    sizes = torch.bincount(blocks)
+    return list(known[order].split(sizes.tolist()))
 
 
 def labels(layout: Layout, partition: str) -> Tensor:
@@ -134,10 +151,11 @@ def labels(layout: Layout, partition: str) -> Tensor:
     fixed."""
     if partition == "output neuron":
         neurons = labels(layout, "neuron")
-        last = list(layout.groups.values())[-1]
-        of_last = torch.full_like(neurons, -1)
-        of_last[last] = neurons[last] - neurons[last].min()
-        return of_last
+        *_, last = layout.groups.values()
+        of_last = neurons[last]
+        label = torch.full_like(neurons, -1)
+        label[last] = of_last - of_last.min()
+        return label
     if partition == "parameter":
         return torch.arange(layout.size)
     blocks = []
@@ -146,7 +164,8 @@ def labels(layout: Layout, partition: str) -> Tensor:
         shapes = [layout.parameters[name].shape for name in names]
         outputs = max(shape[0] for shape in shapes)
         for shape in shapes:
-            unit = torch.arange(shape[0]).repeat_interleave(math.prod(shape[1:]))
+            inputs = math.prod(shape[1:])
+            unit = torch.arange(shape[0]).repeat_interleave(inputs)
             if partition == "layer":
                 unit = torch.zeros_like(unit)
             blocks.append(start + unit)

@@ -30,11 +30,15 @@ class SelfAttention(nn.Module):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.query, self.key, self.value, self.out = (nn.Linear(size, size) for _ in range(4))
+        self.query = nn.Linear(size, size)
+        self.key = nn.Linear(size, size)
+        self.value = nn.Linear(size, size)
+        self.out = nn.Linear(size, size)
 
     def forward(self, h: Tensor) -> Tensor:
         scores = self.query(h) @ self.key(h).mT / h.shape[-1] ** 0.5
-        return self.out(torch.softmax(scores, -1) @ self.value(h))
+        attention = torch.softmax(scores, -1)
+        return self.out(attention @ self.value(h))
 
 
 class Mean(nn.Module):
@@ -50,21 +54,26 @@ def network(
     """Float64, torch's initial values from `generator`; smooth, so that the Hessian exists
     everywhere."""
     makers = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}
+    make = makers[architecture]
     with default_init(generator):
-        return makers[architecture](residual, classes, width).double()
+        return make(residual, classes, width).double()
 
 
 def perceptron(residual: bool, classes: int, width: int) -> nn.Sequential:
-    hidden = [Block(nn.Sequential(nn.Linear(width, width), nn.GELU()), residual) for _ in range(2)]
-    return nn.Sequential(nn.Linear(INPUTS, width), nn.GELU(), *hidden, nn.Linear(width, classes))
+    blocks = []
+    for _ in range(2):
+        branch = nn.Sequential(nn.Linear(width, width), nn.GELU())
+        blocks.append(Block(branch, residual))
+    first = nn.Linear(INPUTS, width)
+    return nn.Sequential(first, nn.GELU(), *blocks, nn.Linear(width, classes))
 
 
 def convolutional(residual: bool, classes: int, width: int) -> nn.Sequential:
     channels = 2 * width // 3
-    hidden = Block(nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.GELU()), residual)
+    branch = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.GELU())
     start = [nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, channels, 3, padding=1), nn.GELU()]
     end = [nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes)]
-    return nn.Sequential(*start, hidden, *end)
+    return nn.Sequential(*start, Block(branch, residual), *end)
 
 
 def transformer(residual: bool, classes: int, width: int) -> nn.Sequential:
@@ -72,6 +81,6 @@ def transformer(residual: bool, classes: int, width: int) -> nn.Sequential:
     attention = nn.Sequential(nn.LayerNorm(size), SelfAttention(size))
     wide = [nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size)]
     feed = nn.Sequential(nn.LayerNorm(size), *wide)
-    blocks = [Block(branch, residual) for branch in (attention, feed)]
     start = [nn.Unflatten(1, (4, 4)), nn.Linear(4, size)]
+    blocks = [Block(attention, residual), Block(feed, residual)]
     return nn.Sequential(*start, *blocks, Mean(), nn.Linear(size, classes))

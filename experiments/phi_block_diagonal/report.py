@@ -92,7 +92,9 @@ class PhiBlockDiagonalAnalysis(Analysis):
         counts = values.index.get_level_values("classes")
         if counts.nunique() < 2:
             return values.iloc[:0]
-        return values.xs(counts.max(), level="classes") / values.xs(counts.min(), level="classes")
+        most = values.xs(counts.max(), level="classes")
+        fewest = values.xs(counts.min(), level="classes")
+        return most / fewest
 
     def _each(
         self,
@@ -117,12 +119,14 @@ class PhiBlockDiagonalAnalysis(Analysis):
         always = held.eq(True).all(axis=1)
         never = held.eq(False).all(axis=1)
         medians = values.median(axis=1)
+        lowest = medians.min()
+        highest = medians.max()
         counts = (
             f"holds in every seed for {int(always.sum())} of {len(held)} networks, in none for "
             f"{int(never.sum())}"
         )
-        detail = f"{counts}; medians from {medians.min():.3g} to {medians.max():.3g}"
-        deciding = medians.max() if holds(-math.inf) else medians.min()
+        detail = f"{counts}; medians from {lowest:.3g} to {highest:.3g}"
+        deciding = highest if holds(-math.inf) else lowest
         claim = replace(claim, statistic=float(deciding), detail=detail)
         if always.all():
             return replace(claim, verdict=decide(True))
@@ -145,7 +149,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
             values = self._values(partition.replace("-", " "), state)
             networks = values.groupby(level=["architecture", "residual"])
             for (architecture, residual), rows in networks:
-                label = f"{architecture} {'residual' if residual else 'plain'}"
+                kind = "residual" if residual else "plain"
+                label = f"{architecture} {kind}"
                 classes = rows.index.get_level_values("classes")
                 mean = rows.mean(axis=1)
                 below = (mean - rows.min(axis=1)).clip(lower=0)  # rounding
