@@ -20,7 +20,6 @@ from experiments.printed import unchecked
 from runner.contract import Analysis, Claim, Figures, Statement, Tables, decide
 from runner.report.figures import (
     COLOURS,
-    DASHES,
     MARKERS,
     log_axis,
     new_figure,
@@ -126,9 +125,10 @@ def notes(tables: Tables) -> list[str]:
     lines = []
     if "bounds" in tables and len(tables["bounds"]):
         loose = worst_rows(tables["bounds"])["ratio"].sort_values()
+        attained = ", ".join(loose.index[loose > 0.99]) or "none"
         lines.append(
             f"Loosest bound: {loose.index[0]}, {1 / loose.iloc[0]:.2g} times the largest value "
-            "found; attained: " + (", ".join(loose.index[loose > 0.99]) or "none") + "."
+            f"found; attained: {attained}."
         )
     if "accuracy" in tables and len(tables["accuracy"]):
         worst_error = tables["accuracy"][["hessian_error", "product_error"]].max()
@@ -155,8 +155,8 @@ def _name(bound: str) -> str:
     return f"{bound}  {words}${formula}$"
 
 
-def _look(i: int) -> dict[str, Any]:
-    return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": DASHES[i]}
+def _marks(i: int) -> dict[str, Any]:
+    return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": ""}
 
 
 def tightness(bounds: pd.DataFrame) -> Figure:
@@ -169,27 +169,17 @@ def tightness(bounds: pd.DataFrame) -> Figure:
             if rows.empty:
                 continue
             largest = rows.groupby("bound")[column].max().reindex(names)
-            ax.plot(
-                largest,
-                np.arange(len(names)) + 0.27 * (i - 1),
-                markersize=5,
-                **{**_look(i), "linestyle": ""},
-                label=text,
-            )
+            places = np.arange(len(names)) + 0.27 * (i - 1)
+            ax.plot(largest, places, markersize=5, label=text, **_marks(i))
         ax.axvline(1, color="black", linestyle="--", linewidth=1.2, label="bound attained")
 
     titles = {"ratio": "constant of the paper", "sharper_ratio": "sharper constant (where proved)"}
-    said = "the largest over all seeds and sizes; the paper's bound is the line at 1"
-    figure = panels(
-        titles,
-        panel,
-        x="largest measured value / bound",
-        log="x",
-        caption=said,
-        height=5.4,
-    )
-    figure.axes[0].set_yticks(range(len(names)), [_name(name) for name in names])
-    figure.axes[0].invert_yaxis()
+    caption = "the largest over all seeds and sizes; the paper's bound is the line at 1"
+    x = "largest measured value / bound"
+    figure = panels(titles, panel, x=x, log="x", caption=caption, height=5.4)
+    ax = figure.axes[0]
+    ax.set_yticks(range(len(names)), [_name(name) for name in names])
+    ax.invert_yaxis()
     return figure
 
 
@@ -200,14 +190,11 @@ def convexity(table: pd.DataFrame) -> Figure:
     ax = axes[0, 0]
     shown = table[table["needed_gamma"] > 0]
     for i, (radius, rows) in enumerate(shown.groupby("radius")):
-        ax.plot(
-            rows["admissible_gamma"],
-            rows["needed_gamma"],
-            label=f"R = {radius:g}",
-            **{**_look(i % 8), "linestyle": ""},
-        )
+        label = f"R = {radius:g}"
+        ax.plot(rows["admissible_gamma"], rows["needed_gamma"], label=label, **_marks(i % 8))
     if len(shown):
-        ends = np.array([shown["admissible_gamma"].min(), shown["admissible_gamma"].max()])
+        admissible = shown["admissible_gamma"]
+        ends = np.array([admissible.min(), admissible.max()])
         ax.plot(ends, ends, color="black", linestyle="--", linewidth=1.2, label="equality")
     log_axis(ax, "both")
     ax.set_xlabel("γ of Theorem J.1, 42 n d R⁸")

@@ -53,11 +53,6 @@ class Heads:
         """d, the entries of a token."""
         return self.w.shape[-1]
 
-    @property
-    def seen(self) -> int:
-        """H k, the numbers that the layer returns for each token."""
-        return self.v.shape[0] * self.v.shape[-1]
-
     def attention(self, x: Tensor) -> Tensor:
         """F (..., H, n, n): row i of head h is f_hi. x (..., d, n)."""
         if x.shape[-2] != self.width:

@@ -94,7 +94,7 @@ def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
     if "balls" in tables:
         made += certificate_claims(tables, says)
     if "contest" in tables:
-        made += contest_claims(setup, tables, says)
+        made += contest_claims(tables, says)
     if "targets" in tables:
         made += layer_claims(tables["targets"], says)
     return made
@@ -153,9 +153,7 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterato
     yield judge.bound(says["tight ball"], by_size(far, "converged", "starts"))
 
 
-def contest_claims(
-    setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]
-) -> Iterator[Claim]:
+def contest_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """What blind starts find, at what cost, and how often it is something else."""
     contest = tables["contest"]
     solutions = tables["solutions"]

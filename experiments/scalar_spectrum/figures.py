@@ -64,7 +64,8 @@ def data_scaling(tables: Tables) -> Figure:
         ax.set_xlabel("index of eigenvalue")
         ax.set_ylabel("Hessian eigenvalue")
 
-    titles = {int(m): f"width m = {m}" for m in sorted(frame["scaled_width"].unique())}
+    widths = sorted(frame["scaled_width"].unique())
+    titles = {int(m): f"width m = {m}" for m in widths}
     titles[0] = "eigenvalue / σ²"
     caption = "spectra: the first seed, linear within ±0.01; last panel: all seeds"
     return panels(titles, panel, sharey=False, height=3.3, legend_columns=5, caption=caption)
@@ -80,8 +81,8 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     With fixed targets the bulk, whose size is the residual covariance, passes through zero: marks
     without lines.
     """
-    sized = frame.assign(size=frame["eigenvalue"].abs() / frame["sigma"] ** 2)
-    sizes = sized.groupby(KEYS)["size"].max().unstack()
+    size = frame["eigenvalue"].abs() / frame["sigma"] ** 2
+    sizes = frame.assign(size=size).groupby(KEYS)["size"].max().unstack()
     reference = sizes[1.0] if 1.0 in sizes else sizes.iloc[:, 0]
     share = sizes.div(reference, axis=0)
     for (targets, kind), runs in share.groupby(["targets", "kind"]):
@@ -114,11 +115,11 @@ def relu_cells(tables: Tables) -> Figure:
     """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the
     cell."""
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
-    note(
-        figure,
+    caption = (
         "drawn: the first seed; the paper's figure, too, has 6 neurons in the positive and 4 in "
-        "the negative cell",
+        "the negative cell"
     )
+    note(figure, caption)
     _by_cell(axes[0, 0], first_seed(tables["relu_cells"]))
     _by_density(axes[0, 1], first_seed(tables["density"]))
     letter(axes, ["spectrum by cell", "proportional to the cell's density"])
@@ -302,11 +303,12 @@ def _bias_errors(ax: Axes, bias: pd.DataFrame) -> None:
     ax.set_ylabel("error / largest eigenvalue")
 
 
-def _ratio_axis(ax: Axes, low: float, high: float) -> None:
+def _ratio_axis(ax: Axes) -> None:
     """Logarithmic axis of sharpness over 2/rate with plain numbers."""
+    ticks = {0.25: "1/4", 0.5: "1/2", 1: "1", 2: "2", 4: "4"}
     ax.set_yscale("log")
-    ax.set_ylim(low, high)
-    ax.set_yticks([0.25, 0.5, 1, 2, 4], ["1/4", "1/2", "1", "2", "4"])
+    ax.set_ylim(0.12, 7)
+    ax.set_yticks(list(ticks), list(ticks.values()))
     ax.yaxis.set_minor_locator(NullLocator())
 
 
@@ -340,7 +342,7 @@ def edge_of_stability(tables: Tables) -> Figure:
                 ax.plot(steps.iloc[-1:], [5.5], **look(i, markersize=6))
         ax.axhline(1, color="black", linestyle=":", linewidth=1, label="edge of stability")
         ax.set_xlim(0, 40)
-        _ratio_axis(ax, 0.12, 7)
+        _ratio_axis(ax)
 
     networks = sorted(frame["network"].unique())
     present = set(frame["start"])

@@ -91,7 +91,8 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     with them."""
     m = int(cell.params["scaled_width"])
     generator = ctx.numpy_generator("scalar_spectrum.scaling.data")
-    x0, y0 = map(torch.from_numpy, linear(setup.samples, generator, slope=0.0, noise=1.0))
+    data = linear(setup.samples, generator, slope=0.0, noise=1.0)
+    x0, y0 = map(torch.from_numpy, data)
     x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
     w = normal(m, ctx, "scaling.w") / m**0.5
     v = normal(m, ctx, "scaling.v") / m**0.5
@@ -130,7 +131,8 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     v[q:] = -v[q:]
     layers = [v, w]
     generator = ctx.numpy_generator("scalar_spectrum.cells.data")
-    x, y = map(torch.from_numpy, wedge(setup.samples, generator, noise=setup.wedge_noise))
+    data = wedge(setup.samples, generator, noise=setup.wedge_noise)
+    x, y = map(torch.from_numpy, data)
     spectrum = scalar.relu_spectrum(w, v, x, y)
     dense = dense_eigenvalues(relu_output, layers, x, y)
     density = []
@@ -223,7 +225,8 @@ def _theorem6_rows(
 def _uncorrelated(samples: int, ctx: Context) -> tuple[Tensor, Tensor]:
     """Gaussian x, y with mean x = mean y = mean xy = 0 and mean x² = 1, as Theorem 6 assumes."""
     generator = ctx.numpy_generator("scalar_spectrum.bias.data")
-    x, y = map(torch.from_numpy, linear(samples, generator, slope=0.0, noise=1.0))
+    data = linear(samples, generator, slope=0.0, noise=1.0)
+    x, y = map(torch.from_numpy, data)
     x = x - x.mean()
     x = x / (x**2).mean().sqrt()
     y = y - y.mean()
