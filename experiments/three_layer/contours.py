@@ -16,17 +16,19 @@ def contour_length(z: Tensor) -> Tensor:
     crossings = []
     present = []
     for k in range(4):
+        following = (k + 1) % 4
         a = corners[k]
-        b = corners[(k + 1) % 4]
+        b = corners[following]
         crossed = (a > 0) != (b > 0)
         share = torch.where(crossed, a / (a - b), 0.0)
-        edge = places[(k + 1) % 4] - places[k]
+        edge = places[following] - places[k]
         present.append(crossed)
         crossings.append(places[k] + share[..., None] * edge)
 
     def between(first: int, second: int) -> Tensor:
-        way = (crossings[first] - crossings[second]).norm(dim=-1)
-        return torch.where(present[first] & present[second], way, 0.0)
+        distance = (crossings[first] - crossings[second]).norm(dim=-1)
+        both = present[first] & present[second]
+        return torch.where(both, distance, 0.0)
 
     number = torch.stack(present).sum(0)
     every = sum(between(*pair) for pair in combinations(range(4), 2))
@@ -37,4 +39,5 @@ def contour_length(z: Tensor) -> Tensor:
     around_others = between(0, 1) + between(2, 3)
     around_first = between(3, 0) + between(1, 2)
     double = torch.where(first_agrees, around_others, around_first)
-    return (simple + torch.where(number == 4, double, 0.0)).sum((-2, -1))
+    double = torch.where(number == 4, double, 0.0)
+    return (simple + double).sum((-2, -1))

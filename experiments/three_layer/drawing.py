@@ -41,8 +41,11 @@ def line(label: str, **changed: Any) -> Look:
 
 def dots(ax: Axes, x: Any, y: Any, label: str, name: str | None = None, **changed: Any) -> None:
     """Points in the style of a label, small enough that thousands stay readable."""
-    look: Look = {"s": 9, "alpha": 0.35, "linewidths": 0} | STYLES.point_style(label) | changed
-    ax.scatter(x, y, label=label if name is None else name, **look)
+    look: Look = {"s": 9, "alpha": 0.35, "linewidths": 0, "label": label}
+    if name is not None:
+        look["label"] = name
+    look |= STYLES.point_style(label) | changed
+    ax.scatter(x, y, **look)
 
 
 def band(ax: Axes, x: Any, middle: Any, low: Any, high: Any, label: str, name: str) -> None:
@@ -70,9 +73,11 @@ def boxes(
     thin = {"linewidth": 0.8}
     tops = {}
     for place, by_label in enumerate(samples.values()):
-        width = 0.8 / len(by_label)
+        count = len(by_label)
+        width = 0.8 / count
         for slot, (label, values) in enumerate(by_label.items()):
-            centre = place + (slot - (len(by_label) - 1) / 2) * width
+            from_middle = slot - (count - 1) / 2
+            centre = place + from_middle * width
             drawn = ax.boxplot(
                 [values.dropna()],
                 positions=[centre],
@@ -85,8 +90,10 @@ def boxes(
                 whiskerprops=thin,
                 capprops=thin,
             )
-            drawn["boxes"][0].set(linewidth=0.6, **box_look(label, slot))
-            top = max(drawn["caps"][1].get_ydata(), default=math.nan)
+            box = drawn["boxes"][0]
+            box.set(linewidth=0.6, **box_look(label, slot))
+            upper_cap = drawn["caps"][1].get_ydata()
+            top = max(upper_cap, default=math.nan)
             tops[place, label] = (centre, float(top))
     ax.set_xticks(range(len(samples)), [str(place) for place in samples])
     ax.set_xlim(-0.6, len(samples) - 0.4)
@@ -116,7 +123,8 @@ def values_with_mean(
 ) -> None:
     """Sorted values spread around a place, and in black their mean with its 95 % interval."""
     gains = sorted(values)
-    spread = [place + 0.4 * (k / max(1, len(gains) - 1) - 0.5) for k in range(len(gains))]
+    last = max(1, len(gains) - 1)
+    spread = [place + 0.4 * (k / last - 0.5) for k in range(len(gains))]
     sample = Sample.of(gains)
     interval = sample.interval(0.95)
     if horizontal:

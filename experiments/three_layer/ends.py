@@ -57,8 +57,8 @@ def stretched(function: Smooth) -> Smooth:
     def hessian(u: Tensor) -> Tensor:
         theta = to_theta(u)
         scale = SCALE * u.cosh()
-        diagonal = torch.diag_embed(function.gradient(theta) * theta)
-        return function.hessian(theta) * scale.unsqueeze(-1) * scale.unsqueeze(-2) + diagonal
+        scaled = function.hessian(theta) * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+        return scaled + torch.diag_embed(function.gradient(theta) * theta)
 
     return Smooth(
         lambda u: function.value(to_theta(u)),
@@ -70,27 +70,29 @@ def stretched(function: Smooth) -> Smooth:
 
 def polish_further(
     function: Smooth,
-    found: Polished,
+    polished: Polished,
     goal: Goal = "downhill",
     **how: Any,
 ) -> Polished:
-    """Go on with the unfinished of `found`: at most `steps` in u, then as many in θ, where it is
+    """Go on with the unfinished of `polished`: at most `steps` in u, then as many in θ, where it is
     said what they are.
 
     how: far, tolerance, steps and rounding of `polish`. Finished points stay what they are; `steps`
     of the result counts all trials. A point runs to infinity if it gets beyond `far`, or if its
     valley goes on in either variable (`polish`); what is finished in one of them is finished.
     """
-    left = torch.tensor([kind == "unfinished" for kind in found.kind])
+    left = torch.tensor([kind == "unfinished" for kind in polished.kind])
     if not bool(left.any()):
-        return found
-    away = polish(stretched(function), from_theta(found.theta[left]), goal, **how)
+        return polished
+    away = polish(stretched(function), from_theta(polished.theta[left]), goal, **how)
     ended = polish(function, to_theta(away.theta), goal, **how)
-    kinds = list(found.kind)
-    led = zip(away.kind, ended.kind, strict=True)
-    for i, pair in zip(left.nonzero()[:, 0].tolist(), led, strict=True):
-        kinds[i] = pair[0] if pair[1] == "unfinished" else pair[1]
-        if "infinity" in pair:
+    kinds = list(polished.kind)
+    places = left.nonzero()[:, 0].tolist()
+    for i, in_u, in_theta in zip(places, away.kind, ended.kind, strict=True):
+        kinds[i] = in_theta
+        if in_theta == "unfinished":
+            kinds[i] = in_u
+        if "infinity" in (in_u, in_theta):
             kinds[i] = "infinity"
 
     def put(old: Tensor, new: Tensor) -> Tensor:
@@ -98,13 +100,13 @@ def polish_further(
         result[left] = new
         return result
 
-    tried = found.steps[left] + away.steps + ended.steps
+    tried = polished.steps[left] + away.steps + ended.steps
     return Polished(
-        put(found.theta, ended.theta),
-        put(found.gradient_norm, ended.gradient_norm),
-        put(found.newton_step, ended.newton_step),
-        put(found.eigenvalues, ended.eigenvalues),
-        put(found.steps, tried),
+        put(polished.theta, ended.theta),
+        put(polished.gradient_norm, ended.gradient_norm),
+        put(polished.newton_step, ended.newton_step),
+        put(polished.eigenvalues, ended.eigenvalues),
+        put(polished.steps, tried),
         kinds,
     )
 
@@ -158,9 +160,8 @@ def lead(network: Network, theta: Tensor, limits: Limits, goal: Goal = "downhill
 
 def uniform(count: int, dimension: int, half_range: float, generator: torch.Generator) -> Tensor:
     """Parameters (count, dimension), uniform within ± half_range."""
-    return (
-        2 * torch.rand(count, dimension, dtype=torch.float64, generator=generator) - 1
-    ) * half_range
+    share = torch.rand(count, dimension, dtype=torch.float64, generator=generator)
+    return (2 * share - 1) * half_range
 
 
 def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
@@ -177,8 +178,9 @@ def stack(tables: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     joined: dict[str, list[Any]] = {}
     for table in tables:
         length = max(len(value) for value in table.values() if not isinstance(value, str))
-        for name, value in table.items():
-            values = [value] * length if isinstance(value, str) else value
+        for name, values in table.items():
+            if isinstance(values, str):
+                values = [values] * length
             if isinstance(values, Tensor):
                 values = values.tolist()
             joined.setdefault(name, []).extend(values)
@@ -194,7 +196,8 @@ def in_place(values: Tensor, where: Tensor, count: int) -> Tensor:
 
 def short(values: Tensor) -> Tensor:
     """Rounded to DIGITS significant digits."""
-    return torch.tensor([float(f"{v:.{DIGITS}g}") for v in values.tolist()], dtype=torch.float64)
+    rounded = [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
+    return torch.tensor(rounded, dtype=torch.float64)
 
 
 def gradient_columns(network: Network, theta: Tensor, start: Tensor) -> dict[str, Tensor]:
@@ -204,30 +207,31 @@ def gradient_columns(network: Network, theta: Tensor, start: Tensor) -> dict[str
     return {"gradient": short(left), "gradient_ratio": short(left / first)}
 
 
-def led_columns(network: Network, found: Polished, start: Tensor) -> dict[str, Any]:
+def led_columns(network: Network, polished: Polished, start: Tensor) -> dict[str, Any]:
     """What became of each point and its curvature there, one entry a point; start (S, D): where
     polishing began.
     """
-    theta = found.theta
+    theta = polished.theta
     measured = {
         "distance": (theta - start).norm(dim=1),
         "norm": theta.norm(dim=1),
-        "gradient": found.gradient_norm,
+        "gradient": polished.gradient_norm,
         "loss": network.loss(theta),
-        "lambda_max": found.eigenvalues[:, -1],
-        "lambda_min": found.eigenvalues[:, 0],
+        "lambda_max": polished.eigenvalues[:, -1],
+        "lambda_min": polished.eigenvalues[:, 0],
         "lambda_sup": network.bound(theta),
     }
-    columns = {"kind": found.kind, "polish_steps": found.steps}
+    columns = {"kind": polished.kind, "polish_steps": polished.steps}
     return columns | {name: short(values) for name, values in measured.items()}
 
 
-def nearest_columns(found: Polished, start: Tensor) -> dict[str, Any]:
+def nearest_columns(polished: Polished, start: Tensor) -> dict[str, Any]:
     """What lies nearest to each point among the points without gradient."""
+    distance = (polished.theta - start).norm(dim=1)
     return {
-        "nearest_kind": found.kind,
-        "nearest_distance": short((found.theta - start).norm(dim=1)),
-        "nearest_gradient": short(found.gradient_norm),
-        "nearest_lambda_max": short(found.eigenvalues[:, -1]),
-        "nearest_lambda_min": short(found.eigenvalues[:, 0]),
+        "nearest_kind": polished.kind,
+        "nearest_distance": short(distance),
+        "nearest_gradient": short(polished.gradient_norm),
+        "nearest_lambda_max": short(polished.eigenvalues[:, -1]),
+        "nearest_lambda_min": short(polished.eigenvalues[:, 0]),
     }

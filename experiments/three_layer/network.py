@@ -87,8 +87,8 @@ def macro_f1(predicted: Tensor, actual: Tensor) -> Tensor:
     """
     scores = []
     for positive in (True, False):
-        said = predicted == positive
+        named = predicted == positive
         true = actual == positive
-        hits = 2.0 * (said & true).sum(-1, dtype=torch.float64)
-        scores.append(hits / (said.sum(-1) + true.sum(-1)).clamp(min=1))
+        hits = 2.0 * (named & true).sum(-1, dtype=torch.float64)
+        scores.append(hits / (named.sum(-1) + true.sum(-1)).clamp(min=1))
     return (scores[0] + scores[1]) / 2

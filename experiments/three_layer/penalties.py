@@ -34,12 +34,12 @@ class Data(NamedTuple):
 
 def data_of(x: Tensor, q: Tensor) -> Data:
     inputs = with_bias(x.t()).t().contiguous()
-    first, second = torch.triu_indices(inputs.shape[1], inputs.shape[1])
+    columns = inputs.shape[1]
+    first, second = torch.triu_indices(columns, columns)
     products = inputs[:, first] * inputs[:, second]
     diagonal = first == second
-    return Data(
-        inputs, products, torch.where(diagonal, products, 2 * products), q[:, None], diagonal
-    )
+    doubled = torch.where(diagonal, products, 2 * products)
+    return Data(inputs, products, doubled, q[:, None], diagonal)
 
 
 class State(NamedTuple):
@@ -63,19 +63,21 @@ def state_of(theta: Tensor, data: Data, activation: str) -> State:
     width = theta.shape[1]
     units = hidden_width(theta.shape[0], columns - 1)
     count = units * columns
+    input_weights = theta[:count].reshape(columns, units * width)
+    bias = theta[count]
     weights = theta[count + 1 :]
-    y = (data.inputs @ theta[:count].reshape(columns, units * width)).view(-1, units, width)
+    y = (data.inputs @ input_weights).view(-1, units, width)
     value, slope1, slope2, slope3 = get_activation(activation).derivatives(y, 3)
-    z = ((value * weights).sum(1) + theta[count])[:, None]
+    slope = slope1 * weights
+    z = ((value * weights).sum(1) + bias)[:, None]
     p = torch.sigmoid(z)
     miss = torch.sigmoid(-z)
     target = data.target[..., None]
+    # p - q, without losing digits where the fit is nearly perfect
+    error = (1 - target) * p - target * miss
     variance = p * miss
-    error = (
-        1 - target
-    ) * p - target * miss  # p - q, without losing digits where the fit is nearly perfect
     third = variance * (miss - p)
-    return State(value, slope1, slope2, slope3, slope1 * weights, error, variance, third, weights)
+    return State(value, slope1, slope2, slope3, slope, error, variance, third, weights)
 
 
 def _pull_back(data: Data, by_logit: Tensor, by_y: Tensor, by_v: Tensor) -> Tensor:
@@ -86,7 +88,9 @@ def _pull_back(data: Data, by_logit: Tensor, by_y: Tensor, by_v: Tensor) -> Tens
 
 
 def loss_gradient(data: Data, state: State) -> Tensor:
-    return _pull_back(data, state.error, state.error * state.slope, state.error * state.hidden)
+    by_y = state.error * state.slope
+    by_v = state.error * state.hidden
+    return _pull_back(data, state.error, by_y, by_v)
 
 
 class Contraction(NamedTuple):
@@ -104,33 +108,33 @@ class Contraction(NamedTuple):
     tau: Tensor
 
 
-def contraction_gradient(data: Data, state: State, found: Contraction) -> Tensor:
+def contraction_gradient(data: Data, state: State, contraction: Contraction) -> Tensor:
     """∇⟨G, H(theta)⟩, (D, S), by the chain rule through y, v and z."""
-    quadratic, through_slope, through_hidden, kappa, tau = found
-    curved = (state.weights * state.slope2 * kappa).add_(state.slope1 * tau, alpha=2)
+    quadratic, through_slope, through_hidden, kappa, tau = contraction
+    curved = state.weights * state.slope2 * kappa
+    curved.add_(state.slope1 * tau, alpha=2)
     by_logit = state.third * quadratic + state.variance * curved.sum(1, keepdim=True)
     slope_part = 2 * state.variance * through_slope
     bend_part = state.error * kappa
-    by_y = (slope_part * state.slope2).addcmul_(bend_part, state.slope3).mul_(state.weights)
+    by_y = slope_part * state.slope2
+    by_y.addcmul_(bend_part, state.slope3).mul_(state.weights)
     by_y.addcmul_(state.variance * through_hidden, state.slope1, value=2)
-    by_y.addcmul_(state.error * tau, state.slope2, value=2).addcmul_(by_logit, state.slope)
-    by_v = (
-        (slope_part * state.slope1)
-        .addcmul_(bend_part, state.slope2)
-        .addcmul_(by_logit, state.hidden)
-    )
+    by_y.addcmul_(state.error * tau, state.slope2, value=2)
+    by_y.addcmul_(by_logit, state.slope)
+    by_v = slope_part * state.slope1
+    by_v.addcmul_(bend_part, state.slope2)
+    by_v.addcmul_(by_logit, state.hidden)
     return _pull_back(data, by_logit, by_y, by_v)
 
 
 def trace_contraction(data: Data, state: State) -> Contraction:
     """G = 1."""
     norms = data.inputs.square().sum(1)[:, None, None]
-    quadratic = (
-        norms * state.slope.square().sum(1, keepdim=True)
-        + 1
-        + state.hidden.square().sum(1, keepdim=True)
-    )
-    return Contraction(quadratic, norms * state.slope, state.hidden, norms, torch.zeros_like(norms))
+    slope_squares = state.slope.square().sum(1, keepdim=True)
+    hidden_squares = state.hidden.square().sum(1, keepdim=True)
+    quadratic = norms * slope_squares + 1 + hidden_squares
+    tau = torch.zeros_like(norms)
+    return Contraction(quadratic, norms * state.slope, state.hidden, norms, tau)
 
 
 class Blocks(NamedTuple):
@@ -151,20 +155,20 @@ def _hessian(data: Data, state: State) -> Blocks:
     weighted = state.variance * state.slope
     read = state.variance * state.hidden
     ww = weighted[:, :, None] * state.slope[:, None]
-    ww.diagonal(dim1=1, dim2=2).add_((state.error * state.weights * state.slope2).transpose(1, 2))
+    bend = state.error * state.weights * state.slope2
+    ww.diagonal(dim1=1, dim2=2).add_(bend.transpose(1, 2))
     wv = weighted.new_empty(samples, units, units + 1, width)
     wv[:, :, 0] = weighted
     torch.mul(weighted[:, :, None], state.hidden[:, None], out=wv[:, :, 1:])
-    wv[:, :, 1:].diagonal(dim1=1, dim2=2).add_((state.error * state.slope1).transpose(1, 2))
+    tilt = state.error * state.slope1
+    wv[:, :, 1:].diagonal(dim1=1, dim2=2).add_(tilt.transpose(1, 2))
     vv = weighted.new_empty(units + 1, units + 1, width)
     vv[0, 0] = state.variance.sum((0, 1))
     vv[0, 1:] = vv[1:, 0] = read.sum(0)
     vv[1:, 1:] = (read[:, :, None] * state.hidden[:, None]).sum(0)
-    return Blocks(
-        (data.products.t() @ ww.view(samples, -1)).view(-1, units, units, width),
-        (data.inputs.t() @ wv.view(samples, -1)).view(-1, units, units + 1, width),
-        vv,
-    )
+    ww = data.products.t() @ ww.view(samples, -1)
+    wv = data.inputs.t() @ wv.view(samples, -1)
+    return Blocks(ww.view(-1, units, units, width), wv.view(-1, units, units + 1, width), vv)
 
 
 def _bound_matrix(data: Data, blocks: Blocks, dimension: int) -> Blocks:
@@ -174,11 +178,9 @@ def _bound_matrix(data: Data, blocks: Blocks, dimension: int) -> Blocks:
     Divided by its largest entry before it is squared, since the squares of a nearly flat Hessian
     underflow.
     """
-    diagonals = [
-        blocks.ww[data.diagonal].diagonal(dim1=1, dim2=2).transpose(1, 2),
-        blocks.vv.diagonal(dim1=0, dim2=1).t(),
-    ]
-    mean = (diagonals[0].sum((0, 1)) + diagonals[1].sum(0)) / dimension
+    ww_diagonal = blocks.ww[data.diagonal].diagonal(dim1=1, dim2=2).transpose(1, 2)
+    vv_diagonal = blocks.vv.diagonal(dim1=0, dim2=1).t()
+    mean = (ww_diagonal.sum((0, 1)) + vv_diagonal.sum(0)) / dimension
     _shift(data, blocks, -mean)
     scale = torch.stack([part.abs().flatten(0, -2).amax(0) for part in blocks]).amax(0)
     for part in blocks:
@@ -186,7 +188,8 @@ def _bound_matrix(data: Data, blocks: Blocks, dimension: int) -> Blocks:
     counted = torch.where(data.diagonal, 1.0, 2.0).to(mean.dtype)[:, None, None, None]
     ww = (counted * blocks.ww.square()).sum((0, 1, 2))
     wv = 2 * blocks.wv.square().sum((0, 1, 2))
-    norm = (ww + wv + blocks.vv.square().sum((0, 1))).sqrt()
+    vv = blocks.vv.square().sum((0, 1))
+    norm = (ww + wv + vv).sqrt()
     factor = math.sqrt((dimension - 1) / dimension) / (norm + (norm == 0))
     for part in blocks:
         part.mul_(factor)
@@ -203,13 +206,12 @@ def _shift(data: Data, blocks: Blocks, value: Tensor) -> None:
 
 def bound_contraction(data: Data, state: State) -> Contraction:
     samples, units, width = state.slope.shape
-    matrix = _bound_matrix(data, _hessian(data, state), units * data.inputs.shape[1] + units + 1)
-    ww = (data.doubled @ matrix.ww.view(-1, units * units * width)).view(
-        samples, units, units, width
-    )
-    wv = (data.inputs @ matrix.wv.view(-1, units * (units + 1) * width)).view(
-        samples, units, units + 1, width
-    )
+    dimension = units * data.inputs.shape[1] + units + 1
+    matrix = _bound_matrix(data, _hessian(data, state), dimension)
+    ww = data.doubled @ matrix.ww.flatten(1)
+    ww = ww.view(samples, units, units, width)
+    wv = data.inputs @ matrix.wv.flatten(1)
+    wv = wv.view(samples, units, units + 1, width)
     through_slope = wv[:, :, 0].clone()
     through_read = matrix.vv[:, 0].expand(samples, -1, -1).clone()
     for unit in range(units):
@@ -218,16 +220,9 @@ def bound_contraction(data: Data, state: State) -> Contraction:
         through_slope.addcmul_(ww[:, :, unit], slope).addcmul_(wv[:, :, unit + 1], hidden)
         through_read.addcmul_(wv[:, unit], slope).addcmul_(matrix.vv[:, unit + 1], hidden)
     through_hidden = through_read[:, 1:]
-    quadratic = (
-        (through_slope * state.slope)
-        .addcmul_(through_hidden, state.hidden)
-        .sum(1)
-        .add_(through_read[:, 0])
-    )
-    return Contraction(
-        quadratic[:, None],
-        through_slope,
-        through_hidden,
-        ww.diagonal(dim1=1, dim2=2).transpose(1, 2),
-        wv[:, :, 1:].diagonal(dim1=1, dim2=2).transpose(1, 2),
-    )
+    products = through_slope * state.slope
+    products.addcmul_(through_hidden, state.hidden)
+    quadratic = products.sum(1).add_(through_read[:, 0])
+    kappa = ww.diagonal(dim1=1, dim2=2).transpose(1, 2)
+    tau = wv[:, :, 1:].diagonal(dim1=1, dim2=2).transpose(1, 2)
+    return Contraction(quadratic[:, None], through_slope, through_hidden, kappa, tau)

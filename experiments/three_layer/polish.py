@@ -170,9 +170,8 @@ class _Walk:
         self.gradient = function.gradient(start)
         self.value = function.value(start)
         self.eigenvalues, self.vectors = torch.linalg.eigh(function.hessian(start))
-        self.scale = self.eigenvalues.abs().amax(
-            -1
-        )  # the curvature that the kernel is nothing against
+        # the curvature that the kernel is nothing against
+        self.scale = self.eigenvalues.abs().amax(-1)
         self.radius = torch.ones_like(self.value)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.rounding = rounding
@@ -186,9 +185,8 @@ class _Walk:
             return torch.zeros_like(self.value[index])
         vectors = self.vectors[index]
         hessian = (vectors * self.eigenvalues[index].unsqueeze(-2)) @ vectors.mT
-        return torch.finfo(theta.dtype).eps * (hessian.abs() @ theta.abs().unsqueeze(-1)).squeeze(
-            -1
-        ).norm(dim=-1)
+        amplified = (hessian.abs() @ theta.abs().unsqueeze(-1)).squeeze(-1)
+        return torch.finfo(theta.dtype).eps * amplified.norm(dim=-1)
 
     def _newton(self, index: Tensor) -> Tensor:
         """|||H|⁻¹ g|| of the points in index; infinite for a singular H with a gradient along its
@@ -202,57 +200,68 @@ class _Walk:
         return (self.vectors[index].mT @ self.gradient[index].unsqueeze(-1)).squeeze(-1)
 
     def _isolated(self, index: Tensor) -> Tensor:
+        theta = self.theta[index]
         size = self.eigenvalues[index].abs()
-        step = self._newton(index) / (1 + self.theta[index].norm(dim=-1))
+        step = self._newton(index) / (1 + theta.norm(dim=-1))
         least = size.amin(-1)
         most = size.amax(-1)
-        within = (
-            (step <= ISOLATED) & (step * most <= CONTRACTION * least) & (least > REGULAR * most)
-        )
-        limit = self._noise(index, self.theta[index]).clamp(min=self.tolerance)
-        return within & (self.gradient[index].norm(dim=-1) <= limit)
+        regular = least > REGULAR * most
+        contracts = step * most <= CONTRACTION * least
+        limit = self._noise(index, theta).clamp(min=self.tolerance)
+        stationary = self.gradient[index].norm(dim=-1) <= limit
+        return regular & contracts & stationary & (step <= ISOLATED)
 
     def _done(self, index: Tensor) -> Tensor:
-        floor = self._noise(index, self.theta[index]).clamp(min=FLOOR * self.tolerance)
-        left = self.gradient[index].norm(dim=-1) <= floor
-        beyond = self.function.size(self.theta[index]) > self.far
-        return left | beyond | (self.radius[index] < SMALLEST_RADIUS) | self._isolated(index)
+        theta = self.theta[index]
+        floor = self._noise(index, theta).clamp(min=FLOOR * self.tolerance)
+        no_gradient = self.gradient[index].norm(dim=-1) <= floor
+        beyond = self.function.size(theta) > self.far
+        stuck = self.radius[index] < SMALLEST_RADIUS
+        return no_gradient | beyond | stuck | self._isolated(index)
 
     def step(self) -> None:
         """One trial of every point that goes on."""
         index = self.going.nonzero()[:, 0]
-        b = self._along(index)
-        curvature = self.eigenvalues[index]
+        before = self.value[index]
+        radius = self.radius[index]
+        c = self.eigenvalues[index]
+        e = self._along(index)
         downhill = self.goal == "downhill"
-        c, e = (curvature, b) if downhill else (curvature.square(), curvature * b)
-        p = ball_minimiser(c, e, self.radius[index])
+        if not downhill:
+            e = c * e
+            c = c.square()
+        p = ball_minimiser(c, e, radius)
         predicted = -(e * p).sum(-1) - 0.5 * (c * p.square()).sum(-1)
         trial = self.theta[index] + (self.vectors[index] @ p.unsqueeze(-1)).squeeze(-1)
         value = self.function.value(trial)
         gradient = self.function.gradient(trial)
         old = self.gradient[index].square().sum(-1)
         new = gradient.square().sum(-1)
-        gained = self.value[index] - value if downhill else (old - new) / 2
+        if downhill:
+            gained = before - value
+            resolved = 1e-12 * before.abs()
+        else:
+            gained = (old - new) / 2
+            resolved = 0 * old
         # once f cannot resolve the gain, a smaller gradient is the better point
-        blind = predicted <= 1e-12 * (self.value[index].abs() if downhill else 0 * old)
-        ratio = torch.where(blind, torch.where(new < old, 1.0, -1.0), gained / predicted)
+        smaller = torch.where(new < old, 1.0, -1.0)
+        ratio = torch.where(predicted <= resolved, smaller, gained / predicted)
         ratio = torch.where(torch.isfinite(value) & torch.isfinite(new), ratio, -1.0)
         length = p.norm(dim=-1)
-        grown = (ratio > 0.75) & (length > 0.8 * self.radius[index])
-        kept = torch.where(grown, 2 * self.radius[index], self.radius[index])
-        self.radius[index] = torch.where(ratio < 0.25, length / 4, kept)
+        grown = (ratio > 0.75) & (length > 0.8 * radius)
+        radius = torch.where(grown, 2 * radius, radius)
+        self.radius[index] = torch.where(ratio < 0.25, length / 4, radius)
         self.steps[index] += 1
         better = ratio > 1e-4
         moved = index[better]
-        steep = moved[old[better].sqrt() > self.tolerance**0.5]
-        self.entry[steep] = trial[better][old[better].sqrt() > self.tolerance**0.5]
+        steep = better & (old.sqrt() > self.tolerance**0.5)
+        self.entry[index[steep]] = trial[steep]
         self.theta[moved] = trial[better]
         self.value[moved] = value[better]
         self.gradient[moved] = gradient[better]
         if len(moved):
-            self.eigenvalues[moved], self.vectors[moved] = torch.linalg.eigh(
-                self.function.hessian(self.theta[moved])
-            )
+            hessian = self.function.hessian(trial[better])
+            self.eigenvalues[moved], self.vectors[moved] = torch.linalg.eigh(hessian)
         self.going[index] = ~self._done(index)
 
     def _flat_part(self, way: Tensor) -> Tensor:
@@ -267,27 +276,36 @@ class _Walk:
 
     def ended(self) -> Polished:
         """The result, every point with its kind."""
-        every = torch.arange(len(self.theta))
+        theta = self.theta
+        every = torch.arange(len(theta))
         norm = self.gradient.norm(dim=-1)
+        limit = self._noise(every, theta).clamp(min=self.tolerance)
+        still = norm <= limit
+        goes_on = self._goes_on(every)
+        beyond = self.function.size(theta) > self.far
         isolated = self._isolated(every)
         least = self.eigenvalues[:, 0]
-        way = self._flat_part(self.theta - self.entry)
-        further = self.theta + way
-        level = self.function.value(further) <= self.value + self.tolerance
-        level &= way.norm(dim=-1) > LONG * (1 + self.theta.norm(dim=-1))
-        limit = self._noise(every, further).clamp(min=self.tolerance)
-        goes_on = level & (self.function.gradient(further).norm(dim=-1) <= limit)
-        still = norm <= self._noise(every, self.theta).clamp(min=self.tolerance)
         kind = torch.full((len(every),), KINDS.index("unfinished"))
         for name, where in (
             ("degenerate", still & ~goes_on),
-            ("infinity", (still & goes_on) | (self.function.size(self.theta) > self.far)),
+            ("infinity", (still & goes_on) | beyond),
             ("saddle", isolated & (least < 0)),
             ("minimum", isolated & (least > 0)),
         ):
             kind[where] = KINDS.index(name)
-        named = [KINDS[k] for k in kind.tolist()]
-        return Polished(self.theta, norm, self._newton(every), self.eigenvalues, self.steps, named)
+        kinds = [KINDS[k] for k in kind.tolist()]
+        return Polished(theta, norm, self._newton(every), self.eigenvalues, self.steps, kinds)
+
+    def _goes_on(self, every: Tensor) -> Tensor:
+        """Whether the way along the kernel since the gradient fell is long, and f and the gradient
+        are no larger as far again."""
+        way = self._flat_part(self.theta - self.entry)
+        further = self.theta + way
+        long = way.norm(dim=-1) > LONG * (1 + self.theta.norm(dim=-1))
+        level = self.function.value(further) <= self.value + self.tolerance
+        limit = self._noise(every, further).clamp(min=self.tolerance)
+        still = self.function.gradient(further).norm(dim=-1) <= limit
+        return long & level & still
 
 
 def ball_minimiser(c: Tensor, e: Tensor, radius: Tensor) -> Tensor:
@@ -299,10 +317,10 @@ def ball_minimiser(c: Tensor, e: Tensor, radius: Tensor) -> Tensor:
     rest of the way is along the least c.
     """
     lowest, place = c.min(-1)
-    shift = (-lowest).clamp(min=0)
-    inside = (lowest > 0) & (_shifted(c, e, torch.zeros_like(shift)).norm(dim=-1) <= radius)
-    low = shift.clone()
-    high = shift + e.norm(dim=-1) / radius
+    newton = _shifted(c, e, torch.zeros_like(lowest))
+    inside = (lowest > 0) & (newton.norm(dim=-1) <= radius)
+    low = (-lowest).clamp(min=0)
+    high = low + e.norm(dim=-1) / radius
     mu = (low + high) / 2
     for _ in range(SECULAR_STEPS):
         p = _shifted(c, e, mu)
@@ -314,12 +332,14 @@ def ball_minimiser(c: Tensor, e: Tensor, radius: Tensor) -> Tensor:
         mu = mu + (length / radius - 1) * length.square() / -bent
         mu = torch.where((mu > low) & (mu < high), mu, (low + high) / 2)
     p = _shifted(c, e, torch.where(inside, 0.0, mu))
-    p = p * (radius / p.norm(dim=-1)).clamp(max=1).unsqueeze(-1)
+    shrinking = (radius / p.norm(dim=-1)).clamp(max=1)
+    p = p * shrinking.unsqueeze(-1)
     rest = (radius.square() - p.square().sum(-1)).clamp(min=0).sqrt()
     hard = ~inside & (lowest <= 0) & (p.norm(dim=-1) < 0.9 * radius)
     at = place.unsqueeze(-1)
     sign = torch.where(e.gather(-1, at).squeeze(-1) > 0, -1.0, 1.0)
-    return p.scatter_add(-1, at, torch.where(hard, sign * rest, 0.0).unsqueeze(-1))
+    along_least = torch.where(hard, sign * rest, 0.0)
+    return p.scatter_add(-1, at, along_least.unsqueeze(-1))
 
 
 def _shifted(c: Tensor, e: Tensor, mu: Tensor) -> Tensor:

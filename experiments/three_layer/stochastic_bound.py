@@ -43,9 +43,11 @@ def combine(forms: Tensor, squares: Tensor, dimension: int) -> BoundEstimate:
     """
     count = forms.shape[-1]
     trace = forms.mean(-1)
-    squared_trace = (forms.sum(-1).square() - forms.square().sum(-1)) / (count * (count - 1))
+    mixed_products = forms.sum(-1).square() - forms.square().sum(-1)
+    squared_trace = mixed_products / (count * (count - 1))
     variance = squares.mean(-1) / dimension - squared_trace / dimension**2
-    bound = trace / dimension + math.sqrt(dimension - 1) * variance.clamp(min=0).sqrt()
+    deviation = variance.clamp(min=0).sqrt()
+    bound = trace / dimension + math.sqrt(dimension - 1) * deviation
     return BoundEstimate(bound, trace, variance)
 
 
@@ -90,12 +92,11 @@ class ParameterHessian(SymmetricOperator):
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """H times every row of directions["parameters"], (K, D)."""
-        shapes = [p.numel() for p in self.parameters]
+        sizes = [p.numel() for p in self.parameters]
         images = []
         for row in directions["parameters"]:
-            pieces = [
-                part.view_as(p) for part, p in zip(row.split(shapes), self.parameters, strict=True)
-            ]
-            image = hessian_vector_product(self.gradients, self.parameters, pieces, graph=False)
+            pieces = zip(row.split(sizes), self.parameters, strict=True)
+            vector = [piece.view_as(p) for piece, p in pieces]
+            image = hessian_vector_product(self.gradients, self.parameters, vector, graph=False)
             images.append(torch.cat([h.reshape(-1) for h in image]))
         return {"parameters": torch.stack(images)}

@@ -50,14 +50,16 @@ def load(experiment: FlatContest, ctx: Context) -> Data:
     parts = []
     for rows in _parts(len(images), sizes, generator):
         pixels, y = images.batch(rows)
-        parts.append((F.avg_pool2d(pixels, experiment.pool).flatten(1), y))
+        pooled = F.avg_pool2d(pixels, experiment.pool)
+        parts.append((pooled.flatten(1), y))
     return Data(*parts)
 
 
 def _parts(
-    there: int, sizes: tuple[int, int, int], generator: torch.Generator
+    count: int, sizes: tuple[int, int, int], generator: torch.Generator
 ) -> tuple[Tensor, ...]:
-    return torch.randperm(there, generator=generator)[: sum(sizes)].split(sizes)
+    order = torch.randperm(count, generator=generator)
+    return order[: sum(sizes)].split(sizes)
 
 
 def network(experiment: FlatContest, inputs: int, ctx: Context) -> list[Tensor]:
@@ -67,8 +69,9 @@ def network(experiment: FlatContest, inputs: int, ctx: Context) -> list[Tensor]:
     parameters = []
     for a, b in itertools.pairwise(sizes):
         limit = math.sqrt(6 / (a + b))
-        weight = (2 * torch.rand(b, a, generator=generator) - 1) * limit
-        parameters += [weight.unsqueeze(0), torch.zeros(1, b)]
+        share = torch.rand(1, b, a, generator=generator)
+        weight = (2 * share - 1) * limit
+        parameters += [weight, torch.zeros(1, b)]
     return [p.requires_grad_() for p in parameters]
 
 
@@ -79,23 +82,29 @@ def logits(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     """
     h = x.expand(len(parameters[0]), *x.shape)
     for i in range(0, len(parameters), 2):
-        h = torch.baddbmm(
-            parameters[i + 1].unsqueeze(1), torch.tanh(h) if i else h, parameters[i].mT
-        )
+        weight = parameters[i].mT
+        bias = parameters[i + 1].unsqueeze(1)
+        if i:
+            h = torch.tanh(h)
+        h = torch.baddbmm(bias, h, weight)
     return h
 
 
 def losses(parameters: Sequence[Tensor], part: Part) -> Tensor:
     """Mean cross-entropy of each network, (K,)."""
-    z = logits(parameters, part[0])
-    each = F.cross_entropy(z.flatten(0, 1), part[1].repeat(len(z)), reduction="none")
-    return each.view(len(z), -1).mean(1)
+    x, y = part
+    z = logits(parameters, x)
+    count = len(z)
+    each = F.cross_entropy(z.flatten(0, 1), y.repeat(count), reduction="none")
+    return each.view(count, -1).mean(1)
 
 
 @torch.no_grad()
 def accuracies(parameters: Sequence[Tensor], part: Part) -> Tensor:
     """Share of right classes of each network, (K,)."""
-    return (logits(parameters, part[0]).argmax(2) == part[1]).double().mean(1)
+    x, y = part
+    right = logits(parameters, x).argmax(2) == y
+    return right.double().mean(1)
 
 
 Row = dict[str, Any]
@@ -135,9 +144,8 @@ def run(
         record.look(epoch, stepper.price, seconds)
         ctx.progress(epoch, record.total, settings.method)
     spent = {"epoch": record.total, "gradients": stepper.price, "cpu_seconds": seconds}
-    return [
-        {"place": 0, "budget": budget, **columns(settings), **spent, **record.end()}
-    ], record.curve
+    end = {"place": 0, "budget": budget, **columns(settings), **spent, **record.end()}
+    return [end], record.curve
 
 
 def train_epoch(
@@ -177,14 +185,14 @@ class _Record:
     def look(self, epoch: int, price: float, seconds: float) -> None:
         """Accuracies in the last epochs, and rows of the curve at some."""
         if epoch in self.looks or self.total - epoch < self.experiment.last_epochs:
-            data = self.data
-            shares = [accuracies(self.parameters, part) for part in (data.validation, data.test)]
-            self.accuracy[epoch] = (float(shares[0]), float(shares[1]))
+            validation = accuracies(self.parameters, self.data.validation)
+            test = accuracies(self.parameters, self.data.test)
+            self.accuracy[epoch] = (float(validation), float(test))
         if epoch in self.looks:
             spent = {"epoch": epoch, "gradients": price, "cpu_seconds": seconds}
             self.curve.append({"place": 0, **spent, **self._point(epoch)})
 
-    def _own(self) -> tuple[list[Tensor], Tensor]:
+    def _differentiable(self) -> tuple[list[Tensor], Tensor]:
         """A copy of the parameters and its training loss with graph."""
         copies = [p.detach().clone().requires_grad_() for p in self.parameters]
         return copies, losses(copies, self.data.train)[0]
@@ -192,11 +200,11 @@ class _Record:
     def _point(self, epoch: int) -> Row:
         """Of the curve; λ₁ from a few steps of Lanczos, near for an eigenvalue that stands
         apart."""
-        own, loss = self._own()
+        parameters, loss = self._differentiable()
         generator = self.ctx.torch_generator(f"look/{epoch}")
         largest = math.nan
         if torch.isfinite(loss):
-            operator = ParameterHessian(loss, own)
+            operator = ParameterHessian(loss, parameters)
             largest = largest_after(operator, self.experiment.look_steps, generator)
         validation, test = self.accuracy[epoch]
         measured = {"validation_accuracy": validation, "test_accuracy": test, "lambda_max": largest}
@@ -206,23 +214,25 @@ class _Record:
         """Accuracies are means over the last epochs, loss and curvature are those of the last
         point.
         """
-        own, loss = self._own()
-        if not (torch.isfinite(loss) and all(bool(torch.isfinite(p).all()) for p in own)):
+        parameters, loss = self._differentiable()
+        finite = [bool(torch.isfinite(tensor).all()) for tensor in (loss, *parameters)]
+        if not all(finite):
             return {**dict.fromkeys(MEASURED, math.nan), "status": "diverged"}
-        operator = ParameterHessian(loss, own)
+        experiment = self.experiment
+        operator = ParameterHessian(loss, parameters)
         generator = self.ctx.torch_generator("end")
-        top = largest_eigenvalue(operator, self.experiment.tolerance, generator)
-        bound = bound_from_probes(operator, self.experiment.bound_probes, generator)
-        near = range(max(0, self.total - self.experiment.last_epochs + 1), self.total + 1)
-        validation = math.fsum(self.accuracy[epoch][0] for epoch in near)
-        test = math.fsum(self.accuracy[epoch][1] for epoch in near)
+        top = largest_eigenvalue(operator, experiment.tolerance, generator)
+        bound = bound_from_probes(operator, experiment.bound_probes, generator)
+        first = max(0, self.total - experiment.last_epochs + 1)
+        last = [self.accuracy[epoch] for epoch in range(first, self.total + 1)]
+        validation, test = (math.fsum(shares) / len(last) for shares in zip(*last, strict=True))
         curvature = (top.value, top.residual, *bound)
-        means = (validation / len(near), test / len(near))
-        measured = (float(loss.detach()), *means, *curvature)
-        status = "λ₁ has not converged"
+        measured = (float(loss.detach()), validation, test, *curvature)
+        row: Row = dict(zip(MEASURED, measured, strict=True))
+        row["status"] = "λ₁ has not converged"
         if top.converged:
-            status = "ok"
-        return {**dict(zip(MEASURED, measured, strict=True)), "status": status}
+            row["status"] = "ok"
+        return row
 
 
 def measure_contest(experiment: FlatContest, cell: Cell, ctx: Context) -> dict[str, Table]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,10 @@ def searched(method: str) -> list[Numbered]:
 
 def together(method: str) -> list[list[Numbered]]:
     """The settings that can train at once."""
-    ordered = sorted(searched(method), key=lambda numbered: numbered[1].probes)
-    return [list(group) for _, group in groupby(ordered, key=lambda numbered: numbered[1].probes)]
+    by_probes: dict[int, list[Numbered]] = {}
+    for number, settings in searched(method):
+        by_probes.setdefault(settings.probes, []).append((number, settings))
+    return [by_probes[probes] for probes in sorted(by_probes)]
 
 
 def measured(
@@ -63,10 +65,11 @@ def measured(
     """Validation accuracy, mean over the last epochs, and λ₁ of every setting of a group."""
     ctx = Context(seed)
     data = load(experiment, ctx)
-    parameters = [
-        p.detach().repeat(len(group), *[1] * (p.ndim - 1)).requires_grad_()
-        for p in network(experiment, data.train[0].shape[1], ctx)
-    ]
+    inputs = data.train[0].shape[1]
+    parameters = []
+    for p in network(experiment, inputs, ctx):
+        copies = p.detach().repeat(len(group), *[1] * (p.ndim - 1))
+        parameters.append(copies.requires_grad_())
     settings = [one for _, one in group]
     stepper = Stepper(settings, parameters, ctx.torch_generator("probes"), experiment.memory)
     batches = ctx.torch_generator("batches")
@@ -81,8 +84,9 @@ def measured(
         loss = losses(one, data.train)[0]
         largest = math.nan
         if math.isfinite(float(loss.detach())):
+            operator = ParameterHessian(loss, one)
             generator = ctx.torch_generator("end")
-            largest = largest_after(ParameterHessian(loss, one), LANCZOS_STEPS, generator)
+            largest = largest_after(operator, LANCZOS_STEPS, generator)
         accuracy = float(np.mean([share[i] for share in shares]))
         yield {"trial": number, "validation_accuracy": accuracy, "lambda_max": largest}
 
@@ -108,10 +112,9 @@ def main(path: Path) -> None:
             continue
         experiment: Any = build_job([f"experiment={contest}"]).experiment
         for seed, group in product(SEEDS, together(method)):
+            keys = {"contest": contest, "budget": budget, "method": method, "seed": seed}
             for row in measured(experiment, group, budget, seed):
-                rows.append(
-                    {"contest": contest, "budget": budget, "method": method, "seed": seed, **row}
-                )
+                rows.append(keys | row)
         done = pd.concat([done, averaged(rows)], ignore_index=True)
         rows.clear()
         write_bytes(path, done.to_csv(index=False, float_format="%.6g").encode())

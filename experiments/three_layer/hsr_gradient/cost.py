@@ -79,10 +79,10 @@ def value_and_gradient(
         b_i = f2_i * v
         both = squared + bent
         turned = mixed + tilted
-        phi = s2_i * (phi_1 + (a_i * a_i * bent).sum(1, True)) + s_i * (b_i * both).sum(1, True)
-        psi = s2_i * (psi_1 + (f_i * a_i * tilted).sum(1, True)) + s_i * (f1_i * turned).sum(
-            1, True
-        )
+        phi_1_and_2 = phi_1 + (a_i * a_i * bent).sum(1, True)
+        psi_1_and_2 = psi_1 + (f_i * a_i * tilted).sum(1, True)
+        phi = s2_i * phi_1_and_2 + s_i * (b_i * both).sum(1, True)
+        psi = s2_i * psi_1_and_2 + s_i * (f1_i * turned).sum(1, True)
         z = phi + 2 * psi + s2_i * omega
         y = 2 * s_i * (b_i * sharp + f1_i * b_i * v * bent) + d_i * f3_i * v * both
         bends = (f1_i * f1_i + f2_i * f_i) * v * tilted
@@ -91,8 +91,8 @@ def value_and_gradient(
         by_v = z * f_i + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted)
         by_v = by_v + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
         parts.append((y + z * a_i, z, by_v))
-        crossing = (s_i * (phi_1 + 2 * psi_1 + omega)).sum()
-        value = value + crossing + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
+        value = value + (s_i * (phi_1 + 2 * psi_1 + omega)).sum()
+        value = value + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
         value = value + 2 * ((2 * s_i * a_i * f_i + d_i * f1_i) * tilted).sum()
     y, z, by_v = (torch.cat(column) for column in zip(*parts, strict=True))
     return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], by_v.sum(0)])
@@ -106,9 +106,8 @@ def upper_bound_gradient(
     square, by_square = value_and_gradient(theta, x, q, activation, block)
     mean, std = spectrum_moments(dimension, tl.trace(theta, x, q, activation), square)
     by_mean = tl.mean_gradient(theta, x, q, activation)
-    return by_mean + math.sqrt(dimension - 1) * (
-        by_square / (2 * std * dimension) - mean / std * by_mean
-    )
+    by_std = by_square / (2 * std * dimension) - mean / std * by_mean
+    return by_mean + math.sqrt(dimension - 1) * by_std
 
 
 Gradient = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -126,26 +125,29 @@ def three_point(function: Callable[..., Tensor], theta: Tensor, *args: Any, step
     for k in range(len(theta)):
         shift = torch.zeros_like(theta)
         shift[k] = step
-        slopes[k] = (function(theta + shift, *args) - function(theta - shift, *args)) / (2 * step)
+        rise = function(theta + shift, *args) - function(theta - shift, *args)
+        slopes[k] = rise / (2 * step)
     return slopes
 
 
 def paper_value(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     """λ_sup with tr H² as the double sum, in its matrix form (WS bound, Eq. 25)."""
-    return wolkowicz_styan_upper(
-        theta.shape[-1], tl.trace(theta, x, q), tl.trace_of_square_double_sum(theta, x, q)
-    )
+    trace = tl.trace(theta, x, q)
+    square = tl.trace_of_square_double_sum(theta, x, q)
+    return wolkowicz_styan_upper(theta.shape[-1], trace, square)
 
 
 def cheapest_value(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     """λ_sup with tr H² in the cheaper of its two exact forms."""
-    return wolkowicz_styan_upper(theta.shape[-1], *tl.traces(theta, x, q))
+    traces = tl.traces(theta, x, q)
+    return wolkowicz_styan_upper(theta.shape[-1], *traces)
 
 
 def by_autodiff(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     """Reverse mode through the cheapest exact value."""
     leaf = theta.detach().requires_grad_()
-    return torch.autograd.grad(cheapest_value(leaf, x, q), leaf)[0]
+    value = cheapest_value(leaf, x, q)
+    return torch.autograd.grad(value, leaf)[0]
 
 
 def forms(step: float) -> dict[str, Gradient]:
@@ -189,18 +191,22 @@ def cost(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
             if reason:
                 rows.append(row | {"status": reason})
                 continue
-            row["seconds"] = min(times[name])
-            row["repeats"] = len(times[name])
+            seconds = times[name]
+            row["seconds"] = min(seconds)
+            row["repeats"] = len(seconds)
             row["error"] = math.nan
             if samples <= 1600:
-                row["error"] = float((chosen[name](*args) - exact).norm() / exact.norm())
+                difference = chosen[name](*args) - exact
+                row["error"] = float(difference.norm() / exact.norm())
             rows.append(row | {"status": "ok"})
     return {"cost": rows}
 
 
 def _left_out(experiment: HsrGradient, form: str, samples: int, units: int) -> str:
     """Why a form is not timed at a size, "" where it is."""
-    most = experiment.numerical_samples if form == "numerical" else experiment.pairwise_samples
+    most = experiment.pairwise_samples
+    if form == "numerical":
+        most = experiment.numerical_samples
     if form in PAIRWISE and samples > most:
         return f"more than {most} samples: I² pairs"
     if form == "numerical" and units > experiment.numerical_units:

@@ -33,11 +33,11 @@ SIZE = ["varied", "samples", "dimension"]
 
 def cost(c: Case) -> Iterator[Claim]:
     """Fig. 2, judged on the paper's algorithm; this project's form is a statement of its own."""
-    known = chosen(c.tables["cost"], status="ok")
+    timed = chosen(c.tables["cost"], status="ok")
     faster = {}
     for form in (PAPER_FORM, "own"):  # the differences are of the value in its matrix form
         gain = partial(_least_gain, form=form)
-        faster[form] = c.compared("analytic faster", known, gain)
+        faster[form] = c.compared("analytic faster", timed, gain)
     yield judge.together(faster, main=PAPER_FORM)
     for name, varied, stated in (
         ("analytic time linear in D", "dimension", LINEAR),
@@ -45,10 +45,10 @@ def cost(c: Case) -> Iterator[Claim]:
     ):
         exponents = {form: _exponent(c, name, varied, stated, form) for form in FORMS}
         claim = judge.together(exponents, main=PAPER_FORM)
-        detail = f"{claim.detail}; {_local_exponents(known, varied)}; {SIZES_OPEN}"
+        detail = f"{claim.detail}; {_local_exponents(timed, varied)}; {SIZES_OPEN}"
         yield replace(claim, verdict="not comparable", detail=detail, seeds_needed=math.nan)
     yield _exponent(c, "own form linear in I", "samples", LINEAR, "own")
-    yield c.compared("row by row is never fastest", known, _lead)
+    yield c.compared("row by row is never fastest", timed, _lead)
 
 
 def _least_gain(rows: pd.DataFrame, form: str) -> float:
@@ -57,9 +57,9 @@ def _least_gain(rows: pd.DataFrame, form: str) -> float:
     return float((seconds["numerical"] / seconds[form]).min())
 
 
-def seconds_by_form(known: pd.DataFrame) -> pd.DataFrame:
+def seconds_by_form(timed: pd.DataFrame) -> pd.DataFrame:
     """Seconds of each analytic form, one row for each size."""
-    seconds = known.pivot_table(index=SIZE, columns="form", values="seconds")
+    seconds = timed.pivot_table(index=SIZE, columns="form", values="seconds")
     return seconds.drop(columns="numerical", errors="ignore")
 
 
@@ -70,9 +70,9 @@ def _lead(rows: pd.DataFrame) -> float:
     return float((row_by_row / seconds.min(axis=1)).min())
 
 
-def _local_exponents(known: pd.DataFrame, varied: str) -> str:
+def _local_exponents(timed: pd.DataFrame, varied: str) -> str:
     """The paper's form: exponents between the smallest and the largest sizes, of mean seconds."""
-    rows = chosen(known, varied=varied, form=PAPER_FORM)
+    rows = chosen(timed, varied=varied, form=PAPER_FORM)
     means = rows.groupby(varied)["seconds"].mean()
     slopes = []
     for (size, time), (larger, longer) in pairwise(means.items()):

@@ -38,9 +38,10 @@ def time(case: Case) -> Figure:
             slopes = sorted(test.slope for test in tests)
             if part.empty or not slopes:
                 continue
+            exponent = slopes[len(slopes) // 2]
             look = STYLES.style("differences" if form == "numerical" else form)
             median = part.groupby(varied)["milliseconds"].median()
-            ax.plot(median.index, median, label=f"{name}: {slopes[len(slopes) // 2]:.2f}", **look)
+            ax.plot(median.index, median, label=f"{name}: {exponent:.2f}", **look)
             small = {"s": 8, "color": look["color"], "alpha": 0.5, "linewidths": 0}
             ax.scatter(part[varied], part["milliseconds"], **small)
         draw.log_axis(ax, "both")
@@ -55,10 +56,10 @@ def time(case: Case) -> Figure:
         )
         fixed, symbol = FIXED[varied]
         titles.append(f"{symbol} = {rows[fixed].iloc[0]}")
-    draw.note(
-        figure,
-        "lines: median over the seeds, small: every seed; the paper prints no times in numbers",
+    caption = (
+        "lines: median over the seeds, small: every seed; the paper prints no times in numbers"
     )
+    draw.note(figure, caption)
     draw.letter(axes, titles)
     return figure
 
@@ -85,8 +86,9 @@ def agreement(tables: Tables) -> Figure:
         f"entries: one random network of the first seed; norms: {draws} networks, the paper's "
         "about 1e-9"
     )
+    keys = product(OF, ("w", "v"))
     return draw.panels(
-        dict.fromkeys(product(OF, ("w", "v")), ""),
+        dict.fromkeys(keys, ""),
         panel,
         columns=2,
         integer=True,
@@ -112,8 +114,9 @@ def influence(case: Case) -> Figure:
     def panel(ax: Axes, key: tuple[str, str]) -> str:
         name, block = key
         if block == "limit":
+            thin = line("measured", linewidth=0.9, alpha=0.7)
             for _, part in chosen(limit, of=name).groupby("start"):
-                ax.plot(part["error"], part["norm"], **line("measured", linewidth=0.9, alpha=0.7))
+                ax.plot(part["error"], part["norm"], **thin)
             draw.log_axis(ax, "both")
             ax.set_xlabel(r"$|\delta_i|$, made to vanish")
             return f"Proposition 1, {names[name].split(',')[0]}"
@@ -152,14 +155,16 @@ def covariance(tables: Tables) -> Figure:
         part = chosen(rows, half_range=half_range, activation=activation)
         low = part["q25"].min()
         high = part["q75"].max()
-        lower, middle, upper = ((part[name] - low) / (high - low) for name in ("q25", "q50", "q75"))
-        band(ax, part["covariance"], middle, lower, upper, activation, activation)
-        ends = part.set_index(part["covariance"].abs())["q50"].groupby(level=0).mean()
-        rise = ends.iloc[-1] / ends.iloc[0]
+        scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
+        middle = scaled["q50"]
+        band(ax, part["covariance"], middle, scaled["q25"], scaled["q75"], activation, activation)
+        by_size = part["q50"].groupby(part["covariance"].abs()).mean()
+        rise = by_size.iloc[-1] / by_size.iloc[0]
         return f"{activation}, parameters within ±{half_range:g}:\nends / middle = {rise:.2f}"
 
-    keys = list(product(rows["half_range"].unique(), rows["activation"].unique()))
-    columns = rows["activation"].nunique()
+    activations = rows["activation"].unique()
+    keys = list(product(rows["half_range"].unique(), activations))
+    columns = len(activations)
     figure = draw.panels(
         dict.fromkeys(keys, ""),
         panel,
@@ -173,10 +178,8 @@ def covariance(tables: Tables) -> Figure:
         sharey=False,
     )
     draw.note(figure, "drawn: the first seed; line: median over the networks, band: quartiles")
-    draw.note(
-        figure,
-        "ends / middle: median at the largest over that at the smallest |covariance|",
-    )
+    ratio = "median at the largest over that at the smallest |covariance|"
+    draw.note(figure, f"ends / middle: {ratio}")
     return figure
 
 
@@ -188,19 +191,20 @@ def terms(case: Case) -> Figure:
 
     def panel(ax: Axes, half_range: float) -> None:
         part = chosen(rows, half_range=half_range)
-        draw.groups(ax, {name: part[name] for name in names}, looks=STYLES, names=names)
+        norms = {name: part[name] for name in names}
+        draw.groups(ax, norms, looks=STYLES, names=names)
         draw.log_axis(ax, "y")
         test = case.test(f"std term - mean term, range {half_range:g}", seed)
         assert test is not None
         draw.annotate_test(ax, test)
 
     titles = {r: f"parameters within ±{r:g}" for r in rows["half_range"].unique()}
+    caption = "drawn and tested: the first seed; μ, σ: mean and standard deviation of the spectrum"
     return draw.panels(
         titles,
         panel,
         y="norm of the term's gradient",
-        caption="drawn and tested: the first seed; μ, σ: mean and standard deviation of the "
-        "spectrum",
+        caption=caption,
         sharey=False,
         legend_columns=0,
         width=4.0 * len(titles),
@@ -231,12 +235,14 @@ def bound_descent(tables: Tables) -> Figure:
     }
 
     def panel(ax: Axes, title: str) -> None:
-        for name in shown[title]:
+        names = shown[title]
+        steps = rows["step"]
+        for name in names:
             look = line("lambda_D" if name == last else name)
-            ax.plot(rows["step"], rows[name], label=labels[name], **look)
-        if not shown[title]:
-            ax.plot(rows["step"], rows[spectrum], color="0.35", linewidth=0.9)
-        if "lambda_3" in shown[title]:
+            ax.plot(steps, rows[name], label=labels[name], **look)
+        if not names:
+            ax.plot(steps, rows[spectrum], color="0.35", linewidth=0.9)
+        if "lambda_3" in names:
             draw.log_axis(ax)  # all that it shows is above zero
         else:
             ax.set_yscale("symlog", linthresh=0.1)

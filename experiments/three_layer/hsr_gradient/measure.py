@@ -75,7 +75,8 @@ def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
     """
     p = _Problem.of(experiment, ctx, experiment.hidden)
     theta = p.starts(1)[0]
-    return of_hessian("Hessian", p.hessian(theta), p.loss, theta, ctx)
+    hessian = p.hessian(theta)
+    return of_hessian("Hessian", hessian, p.loss, theta, ctx)
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
@@ -91,15 +92,17 @@ def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
         exact = gradient(theta, p.x, p.q)
         numerical = three_point(value, theta, p.x, p.q, step=experiment.difference_step)
         for block, part in p.blocks.items():
-            sizes = float((exact - numerical)[part].norm()), float(exact[part].norm())
-            norms.append((name, block, draw, *sizes))
+            analytic = exact[part]
+            difference = analytic - numerical[part]
+            norms.append((name, block, draw, float(difference.norm()), float(analytic.norm())))
             if draw == 0:
-                pairs = zip(exact[part].tolist(), numerical[part].tolist(), strict=True)
+                pairs = zip(analytic.tolist(), numerical[part].tolist(), strict=True)
                 entries += [(name, block, k, *pair) for k, pair in enumerate(pairs)]
-    names = ("of", "block", "draw", "difference_norm", "gradient_norm")
+    of_entries = ("of", "block", "entry", "analytic", "numerical")
+    of_norms = ("of", "block", "draw", "difference_norm", "gradient_norm")
     return {
-        "agreement": columns(("of", "block", "entry", "analytic", "numerical"), entries),
-        "difference_norms": columns(names, norms),
+        "agreement": columns(of_entries, entries),
+        "difference_norms": columns(of_norms, norms),
     }
 
 
@@ -108,7 +111,8 @@ def _bound_matrix(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     hessian = tl.hessian(theta, x, q)
     dimension = theta.shape[-1]
     unit = torch.eye(dimension, dtype=theta.dtype)
-    deviation = hessian - unit * hessian.diagonal().mean()
+    mean = hessian.diagonal().mean()
+    deviation = hessian - unit * mean
     share = math.sqrt((dimension - 1) / dimension)
     return unit / dimension + share * deviation / deviation.norm()
 
@@ -120,17 +124,20 @@ def sample_gradients(theta: Tensor, x: Tensor, q: Tensor, fixed: int) -> dict[st
     tr H² = Σ_ij ⟨H_i, H_j⟩, and by symmetry the pair's term is 2 ∇⟨H_i, H_j⟩ with H_j held constant
     (the factor h(x_i) of Theorem 4). The contributions to ∇λ_sup sum to it.
     """
-    rows = range(len(q))
-    partner = tl.hessian(theta, x[fixed : fixed + 1], q[fixed : fixed + 1])
+    samples = list(zip(x.split(1), q.split(1), strict=True))
+    partner = tl.hessian(theta, *samples[fixed])
     matrix = _bound_matrix(theta, x, q)
-
-    def each(function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        return torch.stack([function(x[i : i + 1], q[i : i + 1]) for i in rows])
-
+    traces = []
+    pairs = []
+    bounds = []
+    for example in samples:
+        traces.append(tl.trace_gradient(theta, *example))
+        pairs.append(tl.contraction_gradient(theta, *example, partner))
+        bounds.append(tl.contraction_gradient(theta, *example, matrix))
     return {
-        "trace": each(lambda a, b: tl.trace_gradient(theta, a, b)),
-        "pair": 2 * each(lambda a, b: tl.contraction_gradient(theta, a, b, partner)),
-        "bound": each(lambda a, b: tl.contraction_gradient(theta, a, b, matrix)),
+        "trace": torch.stack(traces),
+        "pair": 2 * torch.stack(pairs),
+        "bound": torch.stack(bounds),
     }
 
 
@@ -152,14 +159,15 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
         gradients = sample_gradients(theta, p.x, p.q, fixed)
         for name, (block, part) in product(gradients, p.blocks.items()):
             norms = gradients[name][:, part].norm(dim=1).tolist()
-            pairs = enumerate(zip(errors, norms, strict=True))
-            rows += [(start, i, error, name, block, norm) for i, (error, norm) in pairs]
+            for i, (error, norm) in enumerate(zip(errors, norms, strict=True)):
+                rows.append((start, i, error, name, block, norm))
         for exponent in LIMIT_EXPONENTS:
             size = 10.0**-exponent / 2
             moved = _with_error(theta, p.x, p.q, p.split, size)
             vanishing = sample_gradients(moved, p.x[:2], p.q[:2], 1)
             for name in ("trace", "pair"):
-                limit.append((start, name, size, float(vanishing[name][0].norm())))
+                norm = vanishing[name][0].norm()
+                limit.append((start, name, size, float(norm)))
     return {
         "influence": columns(("start", "sample", "error", "of", "block", "norm"), rows),
         "vanishing_error": columns(("start", "of", "error", "norm"), limit),
@@ -169,9 +177,10 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
 def _with_error(theta: Tensor, x: Tensor, q: Tensor, bias: int, error: float) -> Tensor:
     """theta with the output bias moved so that |delta| of sample 0 is `error`."""
     p = tl.predict(theta, x[:1])[0].clamp(1e-300, 1 - 1e-16)
+    present = float(torch.logit(p))
     wanted = math.log(error / (1 - error)) * (1 - 2 * float(q[0]))
     moved = theta.clone()
-    moved[bias] += wanted - float(torch.logit(p))
+    moved[bias] += wanted - present
     return moved
 
 
@@ -181,7 +190,8 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """
     draws = experiment.covariance_draws
     shape = (draws, experiment.covariance_samples, 2)
-    noise = torch.randn(shape, dtype=DTYPE, generator=ctx.torch_generator("covariance/data"))
+    generator = ctx.torch_generator("covariance/data")
+    noise = torch.randn(shape, dtype=DTYPE, generator=generator)
     first = noise[..., 0]
     second = noise[..., 1]
     q = (first >= 0).to(DTYPE)
@@ -196,7 +206,8 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
             x = torch.stack([first, mixed], dim=-1)
             norms = []
             for triple in zip(thetas, x, q, strict=True):
-                norms.append(tl.trace_of_square_gradient(*triple, activation).norm())
+                gradient = tl.trace_of_square_gradient(*triple, activation)
+                norms.append(gradient.norm())
             quartiles = torch.stack(norms).quantile(levels).tolist()
             rows.append((activation, half_range, value, *quartiles))
     names = ("activation", "half_range", "covariance", "q25", "q50", "q75")
@@ -210,8 +221,9 @@ def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     for half_range in experiment.half_range:
         thetas = p.thetas(f"terms/{half_range:g}", experiment.term_draws, half_range)
         mean = tl.mean_gradient(thetas, p.x, p.q).norm(dim=1)
-        std = math.sqrt(p.dimension - 1) * tl.std_gradient(thetas, p.x, p.q).norm(dim=1)
-        pairs = zip(mean.tolist(), std.tolist(), strict=True)
+        std = tl.std_gradient(thetas, p.x, p.q).norm(dim=1)
+        std_term = math.sqrt(p.dimension - 1) * std
+        pairs = zip(mean.tolist(), std_term.tolist(), strict=True)
         rows += [(half_range, k, *pair) for k, pair in enumerate(pairs)]
     return {"terms": columns(("half_range", "network", "mean_term", "std_term"), rows)}
 
@@ -231,11 +243,12 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     rows = []
     for start, path in result.trajectories.items():
         args = (path.theta, *p.args)
+        mean, std = tl.mean_and_std(*args)
+        bounds = torch.stack([tl.upper_bound(*args), tl.lower_bound(*args), mean, std], dim=1)
         spectrum = p.spectrum(path.theta).flip(-1)
-        bounds = (tl.upper_bound(*args), tl.lower_bound(*args), *tl.mean_and_std(*args))
-        values = torch.cat([torch.stack(bounds, dim=1), spectrum], dim=1)
-        steps = zip(path.steps.tolist(), values.tolist(), strict=True)
-        rows += [(start, step, *row) for step, row in steps]
+        values = torch.cat([bounds, spectrum], dim=1)
+        for step, row in zip(path.steps.tolist(), values.tolist(), strict=True):
+            rows.append((start, step, *row))
     names = ["start", "step", "lambda_sup", "lambda_inf", "mean", "std"]
     names += [f"lambda_{k + 1}" for k in range(p.dimension)]
     return {"bound_descent": columns(names, rows), "narrowed": _narrowed(ctx, p.dimension)}
@@ -248,15 +261,19 @@ def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
     from runner.curvature.estimators.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
 
     generator = ctx.torch_generator("narrowed")
-    spectra = torch.randn(200, dimension, dtype=DTYPE, generator=generator) * 10
-    share = torch.rand(200, 1, dtype=DTYPE, generator=generator) * 0.99
+    draws = 200
+    spectra = torch.randn(draws, dimension, dtype=DTYPE, generator=generator) * 10
+    share = torch.rand(draws, 1, dtype=DTYPE, generator=generator) * 0.99
     mean = spectra.mean(1, keepdim=True)
     narrow = mean + share * (spectra - mean)
-    before, after = ((s.sum(1), s.square().sum(1)) for s in (spectra, narrow))
-    upper = [wolkowicz_styan_upper(dimension, *sums) for sums in (before, after)]
-    lower = [wolkowicz_styan_lower(dimension, *sums) for sums in (before, after)]
+    upper = []
+    lower = []
+    for values in (spectra, narrow):
+        sums = (values.sum(1), values.square().sum(1))
+        upper.append(wolkowicz_styan_upper(dimension, *sums))
+        lower.append(wolkowicz_styan_lower(dimension, *sums))
     return {
-        "draw": range(200),
+        "draw": range(draws),
         "upper_falls_by": upper[0] - upper[1],
         "lower_rises_by": lower[1] - lower[0],
     }
@@ -274,5 +291,6 @@ PARTS: dict[str, Callable[[HsrGradient, Context], dict[str, Table]]] = {
 
 def measure(experiment: HsrGradient, cell: Cell, ctx: Context) -> dict[str, Table]:
     """The tables of one part, and the certificate."""
-    tables = PARTS[str(cell.params["part"])](experiment, ctx)
+    part = str(cell.params["part"])
+    tables = PARTS[part](experiment, ctx)
     return {**tables, "certificate": [certificate(experiment, ctx)]}

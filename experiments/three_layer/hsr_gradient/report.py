@@ -79,8 +79,8 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
 
 def _fastest(cost: pd.DataFrame) -> str:
     """Which analytic form is fastest at which dimension, by the mean over the seeds."""
-    known = chosen(cost, status="ok", varied="dimension")
-    fastest = seconds_by_form(known).idxmin(axis=1)
+    timed = chosen(cost, status="ok", varied="dimension")
+    fastest = seconds_by_form(timed).idxmin(axis=1)
     sizes = fastest.index.get_level_values("dimension")
     listed = []
     for form in dict.fromkeys(fastest):

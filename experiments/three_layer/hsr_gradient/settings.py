@@ -84,9 +84,11 @@ class HsrGradient(ThreeLayerStudy):
             raise c.SettingError(f"experiment.fixed_sample: expected {found}")
 
     def cells(self) -> list[c.Cell]:
-        return [
-            c.Cell({"part": part}, SECONDS[part] * self._work(part), 0.35) for part in self.part
-        ]
+        cells = []
+        for part in self.part:
+            seconds = SECONDS[part] * self._work(part)
+            cells.append(c.Cell({"part": part}, seconds, 0.35))
+        return cells
 
     def _work(self, part: str) -> float:
         """Against the paper profile."""

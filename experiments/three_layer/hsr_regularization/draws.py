@@ -59,7 +59,8 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
     """
     rate = float(cell.params["search_rate"])
     ctx.progress(0, 1, f"search at rate {rate:g} and {len(METHODS)} methods")
-    ends = Ends(drawn(experiment, ctx, "scan", experiment.printed_ratio), rate)
+    problem = drawn(experiment, ctx, "scan", experiment.printed_ratio)
+    ends = Ends(problem, rate)
     about = {
         "starts": experiment.draw_starts,
         "converged": int(ends.search.converged.sum()),
@@ -67,13 +68,14 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
     }
     rows = []
     for method, group in product(METHODS, GROUPS):
-        of = ends.seeds.within(group)
-        met = of & ends.reached[method]
-        row = about | {"method": method, "group": group, "chosen": int(of.sum())}
-        row["reached"] = int(met.sum())
-        row["pairs"] = int((met & ends.reached["gd"]).sum())
-        row["lambda_max"] = _nanmedian(ends.lambda_max[method][of])
-        row["f1"] = _nanmedian(ends.f1[method][of])
+        of_group = ends.seeds.within(group)
+        reached = of_group & ends.reached[method]
+        pairs = reached & ends.reached["gd"]
+        row = about | {"method": method, "group": group, "chosen": int(of_group.sum())}
+        row["reached"] = int(reached.sum())
+        row["pairs"] = int(pairs.sum())
+        row["lambda_max"] = _nanmedian(ends.lambda_max[method][of_group])
+        row["f1"] = _nanmedian(ends.f1[method][of_group])
         rows.append(row)
     return {"scan": rows}
 

@@ -63,11 +63,13 @@ def measure_contest(experiment: HsrRegularization, ctx: Context) -> dict[str, Ta
         for name, parts in tables.items():
             by_table.setdefault(name, []).extend(parts)
     theta = finals["gd"][0] if len(seeds) else problem.starts[0]
-    certificate = of_hessian("Hessian", problem.hessian(theta), problem.loss, theta, ctx)
+    hessian = problem.hessian(theta)
+    certificate = of_hessian("Hessian", hessian, problem.loss, theta, ctx)
+    further = where_they_lead(problem, ends, points["start"])
     return {
         "data": data_table(problem),
         "search": search_summary(experiment, ends, points),
-        "critical_points": points | where_they_lead(problem, ends, points["start"]),
+        "critical_points": points | further,
         **{name: stack(parts) for name, parts in by_table.items()},
         "certificate": [certificate],
         "boundaries": boundaries(problem, finals, seeds, points),
@@ -81,22 +83,24 @@ def measure_method(
     reading of the stop rule and once polished, the descent, and profiles around both."""
     direction = problem.direction_of(method)
     result = problem.train(seeds.start, direction, record=True)
-    about = {"method": method}
     endpoints = []
     for reading in problem.experiment.reading:
-        ended = problem.end_under(reading, seeds.start, direction, result)
-        endpoints.append({"reading": reading} | about | endpoint_rows(problem, ended, seeds))
+        ends = problem.end_under(reading, seeds.start, direction, result)
+        rows = endpoint_rows(problem, ends, seeds)
+        endpoints.append({"reading": reading, "method": method, **rows})
     led, near = polished(problem, result.final)
     rows = endpoint_rows(problem, led, seeds, brief=True)
-    endpoints.append({"reading": "polished"} | about | rows)
+    endpoints.append({"reading": "polished", "method": method, **rows})
     lines = []
     for kind, ends in (("nearest", near.ends), ("stopped", result.final)):
-        lines.append(about | profiles(problem, ends, seeds, kind))
-    nearest = {"group": seeds.group, "start": seeds.start} | near.columns
+        profile = profiles(problem, ends, seeds, kind)
+        lines.append({"method": method, **profile})
+    nearest = {"method": method, "group": seeds.group, "start": seeds.start, **near.columns}
+    descent = dynamics(problem, result, seeds)
     return result, {
         "endpoints": endpoints,
-        "nearest": [about | nearest],
-        "dynamics": [about | dynamics(problem, result, seeds)],
+        "nearest": [nearest],
+        "dynamics": [{"method": method, **descent}],
         "profiles": lines,
     }
 
@@ -117,9 +121,11 @@ def search_summary(experiment: HsrRegularization, ends: Endpoints, points: Colum
         "steps_median": math.nan,
     }
     if len(bound):
-        row["flat_threshold"] = float(bound.quantile(experiment.group_share))
-        row["sharp_threshold"] = float(bound.quantile(1 - experiment.group_share))
-        row["steps_median"] = float(ends.steps[ends.converged].double().median())
+        share = experiment.group_share
+        steps = ends.steps[ends.converged].double()
+        row["flat_threshold"] = float(bound.quantile(share))
+        row["sharp_threshold"] = float(bound.quantile(1 - share))
+        row["steps_median"] = float(steps.median())
     return {name: [value] for name, value in row.items()}
 
 
@@ -147,12 +153,14 @@ def polished(problem: Problem, ends: Endpoints) -> tuple[Endpoints, Nearest]:
     for name, value in nearest_columns(near, theta).items():
         place = _named if name == "nearest_kind" else in_place
         columns[name] = place(value, finite, count)
-    return _moved(ends, finite, down), Nearest(_moved(ends, finite, near), columns)
+    nearest = Nearest(_moved(ends, finite, near), columns)
+    return _moved(ends, finite, down), nearest
 
 
 def _limits(problem: Problem) -> Limits:
     experiment = problem.experiment
-    return Limits.of(experiment, problem.starts.shape[1], experiment.rounding_steps)
+    dimension = problem.starts.shape[1]
+    return Limits.of(experiment, dimension, experiment.rounding_steps)
 
 
 def _named(names: list[str], place: Tensor, count: int) -> list[str]:
@@ -162,12 +170,13 @@ def _named(names: list[str], place: Tensor, count: int) -> list[str]:
     return kinds
 
 
-def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
-    finished = torch.tensor([kind != "unfinished" for kind in found.kind], dtype=torch.bool)
+def _moved(ends: Endpoints, place: Tensor, polished: Polished) -> Endpoints:
+    finished = torch.tensor([kind != "unfinished" for kind in polished.kind], dtype=torch.bool)
+    nowhere = torch.zeros_like(ends.converged)
     return Endpoints(
-        theta=ends.theta.index_copy(0, place, found.theta),
-        steps=ends.steps.index_copy(0, place, found.steps),
-        converged=torch.zeros_like(ends.converged).index_copy(0, place, finished),
+        theta=ends.theta.index_copy(0, place, polished.theta),
+        steps=ends.steps.index_copy(0, place, polished.steps),
+        converged=nowhere.index_copy(0, place, finished),
         diverged=ends.diverged,
     )
 
@@ -195,7 +204,8 @@ def endpoint_rows(
     theta = ends.theta
     mean, std = tl.mean_and_std(theta, *problem.args)
     gradient = problem.gradient_norm(theta)
-    first = problem.gradient_norm(problem.starts[seeds.start])
+    starts = problem.starts[seeds.start]
+    first = problem.gradient_norm(starts)
     measured = problem.curvature(theta) | {
         "mean": mean,
         "std": std,
@@ -205,11 +215,11 @@ def endpoint_rows(
         "gradient": gradient,
         "gradient_ratio": gradient / first,
     }
-    status = ["ok" if s == "converged" else s for s in ends.status]
+    status = ["ok" if status == "converged" else status for status in ends.status]
     table = {"group": seeds.group, "start": seeds.start, "status": status, "steps": ends.steps}
     for name, values in measured.items():
-        shown = values.where(~ends.diverged, torch.nan)
-        table[name] = short(shown) if brief else shown
+        values = values.where(~ends.diverged, torch.nan)
+        table[name] = short(values) if brief else values
     return table
 
 

@@ -25,7 +25,8 @@ DEPTHS = 5  # distances at which a saddle is looked for
 
 def _quantiles(values: Tensor) -> list[list[float]]:
     """Quantiles over the last dimension, one list for each of COLUMNS, NaN left out."""
-    quantiles = values.nanquantile(torch.tensor(QUANTILES, dtype=values.dtype), dim=-1)
+    levels = torch.tensor(QUANTILES, dtype=values.dtype)
+    quantiles = values.nanquantile(levels, dim=-1)
     return [_rounded(row) for row in quantiles.tolist()]
 
 
@@ -49,7 +50,8 @@ def dynamics(problem: Problem, result: DescentResult, seeds: Seeds) -> dict[str,
     for group, quantity in product(GROUPS, values):
         if group in seeds.group:
             of_group = values[quantity][seeds.within(group)]
-            for row in zip(steps.tolist(), *_quantiles(of_group.t()), strict=True):
+            quantiles = _quantiles(of_group.t())
+            for row in zip(steps.tolist(), *quantiles, strict=True):
                 rows.append((group, quantity, *row))
     return columns(("group", "quantity", "step", *COLUMNS), rows)
 
@@ -70,9 +72,11 @@ def saddle_depth(problem: Problem, theta: Tensor) -> Tensor:
     vectors = torch.linalg.eigh(problem.hessian(theta).nan_to_num()).eigenvectors
     reach = problem.experiment.line_half_range
     offsets = torch.linspace(0, reach, DEPTHS + 1, dtype=theta.dtype)
-    ahead = _along(problem, theta, vectors[..., 0], offsets)
-    behind = _along(problem, theta, vectors[..., 0], -offsets)
-    return (-(ahead + behind) / 2).amax(-1)
+    last = vectors[..., 0]
+    ahead = _along(problem, theta, last, offsets)
+    behind = _along(problem, theta, last, -offsets)
+    fall = -(ahead + behind) / 2
+    return fall.amax(-1)
 
 
 def profiles(problem: Problem, ends: Endpoints, seeds: Seeds, at: str) -> dict[str, list[Any]]:
@@ -82,13 +86,15 @@ def profiles(problem: Problem, ends: Endpoints, seeds: Seeds, at: str) -> dict[s
 
     at: what the ends are, in a column of that name ("stopped", "nearest").
     """
-    offsets = torch.linspace(-1, 1, problem.experiment.line_points, dtype=ends.theta.dtype)
-    offsets = offsets * problem.experiment.line_half_range
+    experiment = problem.experiment
+    offsets = torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype)
+    offsets = offsets * experiment.line_half_range
     rows: list[tuple[Any, ...]] = []
 
     def add(kind: str, direction: str, start: int, values: Tensor) -> None:
-        lines = zip(offsets.tolist(), *_quantiles(values.t()), strict=True)
-        rows.extend((at, kind, direction, start, *line) for line in lines)
+        quantiles = _quantiles(values.t())
+        for line in zip(offsets.tolist(), *quantiles, strict=True):
+            rows.append((at, kind, direction, start, *line))
 
     shown = torch.isfinite(ends.theta).all(1)
     if at == "nearest":
@@ -99,14 +105,16 @@ def profiles(problem: Problem, ends: Endpoints, seeds: Seeds, at: str) -> dict[s
             continue
         theta = ends.theta[of_group]
         values, vectors = torch.linalg.eigh(problem.hessian(theta))
-        add(f"{group} group", "u_1", -1, _along(problem, theta, vectors[..., -1], offsets))
+        loss = _along(problem, theta, vectors[..., -1], offsets)
+        add(f"{group} group", "u_1", -1, loss)
         if group == "flat":
             tip = _whisker_tip(values[:, 0])
             start = int(seeds.start[of_group[tip]])
             point = theta[tip : tip + 1]
             for direction, column in (("u_1", -1), ("u_D", 0)):
                 vector = vectors[tip : tip + 1, :, column]
-                add("whisker tip", direction, start, _along(problem, point, vector, offsets))
+                loss = _along(problem, point, vector, offsets)
+                add("whisker tip", direction, start, loss)
     return columns(("at", "kind", "direction", "start", "offset", *COLUMNS), rows)
 
 
@@ -114,14 +122,17 @@ def _whisker_tip(values: Tensor) -> int:
     """Place of the smallest value within 1.5 interquartile ranges of the lower quartile."""
     low = values.quantile(0.25)
     high = values.quantile(0.75)
-    return int(values.where(values >= low - 1.5 * (high - low), torch.inf).argmin())
+    within = values >= low - 1.5 * (high - low)
+    return int(values.where(within, torch.inf).argmin())
 
 
 def _grid(experiment: HsrRegularization, dtype: torch.dtype) -> tuple[Tensor, float]:
     """Points (K², 2) of a square of the input plane, row by row of x₂, and their distance."""
-    axis = torch.linspace(-1, 1, experiment.plane_points, dtype=dtype) * experiment.plane_half_range
+    axis = torch.linspace(-1, 1, experiment.plane_points, dtype=dtype)
+    axis = axis * experiment.plane_half_range
     second, first = torch.meshgrid(axis, axis, indexing="ij")
-    return torch.stack([first.flatten(), second.flatten()], dim=1), float(axis[1] - axis[0])
+    points = torch.stack([first.flatten(), second.flatten()], dim=1)
+    return points, float(axis[1] - axis[0])
 
 
 def boundary_length(problem: Problem, theta: Tensor) -> Tensor:
@@ -138,7 +149,8 @@ def boundary_length(problem: Problem, theta: Tensor) -> Tensor:
         V = tl.split(part, points.shape[1]).V
         hidden = tl.hidden_representation(part, points, problem.activation)
         logit = (hidden @ V[..., 1:, None]).squeeze(-1) + V[..., :1]
-        lengths.append(contour_length(logit.unflatten(-1, (side, side))) * distance)
+        grid = logit.unflatten(-1, (side, side))
+        lengths.append(contour_length(grid) * distance)
     return torch.cat(lengths)
 
 
@@ -148,14 +160,17 @@ def boundaries(
     """p over the input plane without regularisation and with HSR, for the sharpest starts (Fig.
     15).
     """
+    experiment = problem.experiment
     bound = dict(zip(points["start"].tolist(), points["lambda_sup"].tolist(), strict=True))
     starts = seeds.start.tolist()
     sharp = [k for k, name in enumerate(seeds.group) if name == "sharp"]
     sharp.sort(key=lambda k: -bound[starts[k]])
-    plane, _ = _grid(problem.experiment, problem.x.dtype)
+    sharpest = sharp[: experiment.boundary_starts]
+    plane, _ = _grid(experiment, problem.x.dtype)
     rows = []
-    for method, k in product(("gd", "hsr"), sharp[: problem.experiment.boundary_starts]):
-        p = tl.predict(finals[method][k], plane, problem.activation).tolist()
+    for method, k in product(("gd", "hsr"), sharpest):
+        theta = finals[method][k]
+        p = tl.predict(theta, plane, problem.activation).tolist()
         for x, value in zip(plane.tolist(), p, strict=True):
             rows.append((method, starts[k], *x, round(value, 3)))  # drawn only: a third of the size
     return columns(("method", "start", "x1", "x2", "p"), rows)

@@ -51,22 +51,23 @@ def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict
     """
     order = search.bound(theta).argsort(stable=True)
     count = int(experiment.low_share * len(order))
-    low = order[:count]
-    high = order[count:]
     rows = []
     for size, f1 in zip(search.test, search.test_f1(theta).values(), strict=True):
+        low = f1[order[:count]]
+        high = f1[order[count:]]
         effect = math.nan
-        if count and len(high):
-            effect = float((f1[low][:, None] - f1[high]).sign().mean())
+        if len(low) and len(high):
+            differences = low[:, None] - high
+            effect = float(differences.sign().mean())
         row: dict[str, Any] = {
             "test_samples": size,
             "low": len(low),
             "high": len(high),
-            "f1_low": float(f1[low].mean()),
-            "f1_high": float(f1[high].mean()),
+            "f1_low": float(low.mean()),
+            "f1_high": float(high.mean()),
             "effect": effect,
-            "spread_low": float(f1[low].std()),
-            "spread_high": float(f1[high].std()),
+            "spread_low": float(low.std()),
+            "spread_high": float(high.std()),
         }
         rows.append(row)
     return rows

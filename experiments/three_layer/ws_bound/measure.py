@@ -75,17 +75,18 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
     the reason.
     """
     ends = search.ends
-    status = ["ok" if s == "converged" else s for s in ends.status]
-    repeated = ends.converged.index_fill(0, search.unique, False)
+    converged = ends.converged
+    count = len(converged)
+    repeated = converged.index_fill(0, search.unique, False)
     columns = {
-        "start": range(len(status)),
-        "status": status,
-        "converged": ends.converged.to(torch.int64),
+        "start": range(count),
+        "status": ["ok" if status == "converged" else status for status in ends.status],
+        "converged": converged.to(torch.int64),
         "duplicate": repeated.to(torch.int64),
         "steps": ends.steps,
     }
     for name, values in curvatures(search, experiment).items():
-        columns[name] = in_place(values, ends.converged, len(status))
+        columns[name] = in_place(values, converged, count)
     return columns
 
 
@@ -113,11 +114,14 @@ def hessian_error(search: Search, theta: Tensor, experiment: WsBound) -> Tensor:
     The differences cost 4 D² losses a point: of networks wider than the one that the paper compares
     only the first few points are taken, the others are NaN.
     """
-    count = experiment.error_points if search.hidden > experiment.portrait_hidden else len(theta)
     if not len(theta):
         return theta.new_zeros(0)
-    numerical = numerical_hessian(theta[:count], *search.args, step=experiment.difference_step)
-    errors = torch.linalg.matrix_norm(numerical - search.hessian(theta)[:count])
+    exact = search.hessian(theta)
+    compared = theta
+    if search.hidden > experiment.portrait_hidden:
+        compared = theta[: experiment.error_points]
+    numerical = numerical_hessian(compared, *search.args, step=experiment.difference_step)
+    errors = torch.linalg.matrix_norm(numerical - exact[: len(compared)])
     return in_place(errors, torch.arange(len(errors)), len(theta))
 
 
@@ -127,23 +131,26 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
 
     Gradient descent leaves any point with λ_1 > 2/η, so large rates cannot end at sharp points.
     """
-    ends = search.ends
+    converged = search.ends.converged
+    diverged = search.ends.diverged
     chosen = search.unique
     bounds = points["lambda_sup"][chosen].sort().values
     largest = points["lambda_max"][chosen]
     limit = 2 / search.rate
+    beyond_limit = points["lambda_max"][converged] > limit
     f1 = points[f"f1_test{max(search.test)}"][chosen]
+    unsettled = ~converged & ~diverged
     summary = {
         "stop_ratio": search.ratio,
         "starts": len(search.starts),
-        "converged": int(ends.converged.sum()),
-        "diverged": int(ends.diverged.sum()),
-        "not_converged": int((~ends.converged & ~ends.diverged).sum()),
+        "converged": int(converged.sum()),
+        "diverged": int(diverged.sum()),
+        "not_converged": int(unsettled.sum()),
         "unique": len(chosen),
-        "steps_median": _median(ends.steps[ends.converged].double()),
+        "steps_median": _median(search.ends.steps[converged].double()),
         "stability_limit": limit,
-        "beyond_limit": int((points["lambda_max"][ends.converged] > limit).sum()),
-        "lambda_max_not_converged": _unsettled(search),
+        "beyond_limit": int(beyond_limit.sum()),
+        "lambda_max_not_converged": _median_largest(search, search.ends.theta[unsettled]),
         "lambda_max_largest": _quantile(largest, 1.0),
         "lambda_max_median": _quantile(largest, 0.5),
         "lambda_sup_smallest": _quantile(bounds, 0.0),
@@ -156,9 +163,8 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
     return {name: [value] for name, value in summary.items()}
 
 
-def _unsettled(search: Search) -> float:
-    """Median λ_1 where the starts that neither converged nor diverged are at the last step."""
-    theta = search.ends.theta[~search.ends.converged & ~search.ends.diverged]
+def _median_largest(search: Search, theta: Tensor) -> float:
+    """Median λ_1 at theta (S, D)."""
     hessian = search.hessian(theta)
     # one step before it diverges a start may overflow here
     finite = torch.isfinite(hessian).all((1, 2))
@@ -187,18 +193,19 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     ctx.progress(1, 3, f"polishing {len(search.unique)} ends")
     theta = search.ends.theta[search.unique]
     limits = search.limits(experiment)
-    left: dict[str, Any] = {"start": range(len(search.starts))}
-    left |= gradient_columns(search, search.ends.theta, search.starts)
+    gradients: dict[str, Any] = {"start": range(len(search.starts))}
+    gradients |= gradient_columns(search, search.ends.theta, search.starts)
     led = lead(search, theta, limits)
-    table = {"start": search.unique} | led_columns(search, led, theta)
+    polished = {"start": search.unique} | led_columns(search, led, theta)
     for name, f1 in search.test_f1(led.theta).items():
-        table[name] = short(f1)
+        polished[name] = short(f1)
     if search.hidden == experiment.portrait_hidden:
         ctx.progress(2, 3, "nearest stationary points")
-        table |= nearest_columns(lead(search, theta, limits, "nearest"), theta)
+        nearest = lead(search, theta, limits, "nearest")
+        polished |= nearest_columns(nearest, theta)
     return {
-        "gradients": left,
-        "polished": table,
+        "gradients": gradients,
+        "polished": polished,
         "theorems_polished": theorem_slack(search, led.theta),
     }
 

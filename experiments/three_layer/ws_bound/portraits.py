@@ -34,20 +34,20 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
     """
     chosen = portrayed(search)
     step = experiment.difference_step
-    points = experiment.line_points
-    half_range = experiment.line_half_range
-    drawn: dict[str, Table] = {}
+    tables: dict[str, Table] = {}
     if search.activation == PAPER_ACTIVATION:
-        drawn["landscapes"] = landscapes(search, chosen, points, half_range)
-        drawn["boundaries"] = boundaries(search, chosen, experiment.boundary_step)
-    return drawn | {
-        "portraits": portrayed_points(search, chosen),
-        "trajectories": trajectories(search, chosen, experiment.path_points),
-        "hessian_entries": hessian_entries(search, chosen, experiment.entry_points, step),
-        "traces": numerical_traces(search, step),
-        "samples": {"x1": search.x[:, 0], "x2": search.x[:, 1], "label": search.q.to(torch.int64)},
-        "activations": activation_curve(search.activation),
-    }
+        points = experiment.line_points
+        tables["landscapes"] = landscapes(search, chosen, points, experiment.line_half_range)
+        tables["boundaries"] = boundaries(search, chosen, experiment.boundary_step)
+    tables["portraits"] = portrayed_points(search, chosen)
+    tables["trajectories"] = trajectories(search, chosen, experiment.path_points)
+    tables["hessian_entries"] = hessian_entries(search, chosen, experiment.entry_points, step)
+    tables["traces"] = numerical_traces(search, step)
+    x = search.x
+    samples: dict[str, Any] = {"x1": x[:, 0], "x2": x[:, 1], "label": search.q.to(torch.int64)}
+    tables["samples"] = samples
+    tables["activations"] = activation_curve(search.activation)
+    return tables
 
 
 def portrayed(search: Search) -> dict[str, int]:
@@ -55,10 +55,14 @@ def portrayed(search: Search) -> dict[str, int]:
     there are fewer).
     """
     ranked = search.ranked.tolist()
-    sharp = ranked[: min(2, (len(ranked) + 1) // 2)]
-    flat = ranked[::-1][: min(2, len(ranked) // 2)]
-    named = {f"sharpest_{i + 1}": start for i, start in enumerate(sharp)}
-    return named | {f"flattest_{i + 1}": start for i, start in enumerate(flat)}
+    flat_count = min(2, len(ranked) // 2)
+    sharp_count = min(2, len(ranked) - flat_count)
+    chosen = {}
+    for i in range(sharp_count):
+        chosen[f"sharpest_{i + 1}"] = ranked[i]
+    for i in range(flat_count):
+        chosen[f"flattest_{i + 1}"] = ranked[-1 - i]
+    return chosen
 
 
 def portrayed_points(search: Search, chosen: dict[str, int]) -> dict[str, Any]:
@@ -77,15 +81,17 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
     for name, start in chosen.items():
         if not name.endswith("_1"):
             continue
-        path = descend(
+        steps = int(search.ends.steps[start])
+        result = descend(
             search.starts[start : start + 1],
             search.direction,
             rate=search.rate,
             max_steps=search.steps,
             stop_ratios=(search.ratio,),
             record=(0,),
-            record_every=max(1, int(search.ends.steps[start]) // points),
-        ).trajectories[0]
+            record_every=max(1, steps // points),
+        )
+        path = result.trajectories[0]
         tables.append({"point": name, "step": path.steps} | search.curvature(path.theta))
     return stack(tables)
 
@@ -110,7 +116,8 @@ def landscapes(
         vectors = torch.linalg.eigh(search.hessian(theta)).eigenvectors
         falling = vectors.t().flip(0)[:, None, :]
         lines = theta + alpha[:, None] * falling
-        table[name] = _rounded(search.loss(lines.flatten(0, 1)), LOSS_GRAIN)
+        loss = search.loss(lines.flatten(0, 1))
+        table[name] = _rounded(loss, LOSS_GRAIN)
     return table
 
 
@@ -121,18 +128,21 @@ def boundaries(search: Search, chosen: dict[str, int], step: float) -> dict[str,
     The first two inputs vary, any others are zero. The logit rather than p: it stays informative
     where p is flat.
     """
-    low = (search.x.min() - MARGIN).floor()
-    high = (search.x.max() + MARGIN).ceil()
-    line = torch.arange(float(low), float(high) + step / 2, step, dtype=search.x.dtype)
+    x = search.x
+    inputs = x.shape[1]
+    low = float((x.min() - MARGIN).floor())
+    high = float((x.max() + MARGIN).ceil())
+    line = torch.arange(low, high + step / 2, step, dtype=x.dtype)
     plane = torch.cartesian_prod(line, line)
-    grid = torch.zeros(len(plane), search.x.shape[1], dtype=search.x.dtype)
-    grid[:, :2] = plane[:, : grid.shape[1]]
+    grid = torch.zeros(len(plane), inputs, dtype=x.dtype)
+    grid[:, :2] = plane[:, :inputs]
     table = {"x1": plane[:, 0], "x2": plane[:, 1]}
     for name, start in chosen.items():
         theta = search.ends.theta[start]
-        V = tl.split(theta, search.x.shape[1]).V
+        V = tl.split(theta, inputs).V
         hidden = tl.hidden_representation(theta, grid, search.activation)
-        table[name] = _rounded(hidden @ V[1:] + V[0], LOGIT_GRAIN)
+        logit = hidden @ V[1:] + V[0]
+        table[name] = _rounded(logit, LOGIT_GRAIN)
     return table
 
 
@@ -146,14 +156,17 @@ def hessian_entries(
     """Entries of the analytic and the numerical Hessian at `count` of the portrayed points (WS
     bound, Fig. 8).
     """
-    names = list(chosen)[:: max(1, len(chosen) // count)][:count]
-    theta = search.ends.theta[[chosen[name] for name in names]]
+    every = max(1, len(chosen) // count)
+    names = list(chosen)[::every][:count]
+    starts = [chosen[name] for name in names]
+    theta = search.ends.theta[starts]
     dimension = theta.shape[1]
     index = torch.arange(dimension)
+    rows = index.repeat_interleave(dimension)
     numerical = numerical_hessian(theta, *search.args, step=step)
     return {
-        "point": [name for name in names for _ in range(dimension * dimension)],
-        "row": index.repeat_interleave(dimension).repeat(len(names)),
+        "point": [name for name in names for _ in rows],
+        "row": rows.repeat(len(names)),
         "column": index.repeat(dimension * len(names)),
         "analytic": search.hessian(theta).flatten(),
         "numerical": numerical.flatten(),
@@ -188,12 +201,14 @@ def numerical_hessian(
     shifts = step * torch.eye(theta.shape[-1], dtype=theta.dtype)
     base = theta[..., None, :]
 
-    def ahead_and_behind(point: Tensor) -> tuple[Tensor, Tensor]:
-        return tl.loss(point + shifts, x, q, activation), tl.loss(point - shifts, x, q, activation)
+    def loss(point: Tensor) -> Tensor:
+        return tl.loss(point, x, q, activation)
 
     rows = []
     for shift in shifts:
-        upper, lower = ahead_and_behind(base + shift)
-        upper_behind, lower_behind = ahead_and_behind(base - shift)
-        rows.append((upper - lower - upper_behind + lower_behind) / (4 * step**2))
+        ahead = base + shift
+        behind = base - shift
+        rise_ahead = loss(ahead + shifts) - loss(ahead - shifts)
+        change = rise_ahead - loss(behind + shifts) + loss(behind - shifts)
+        rows.append(change / (4 * step**2))
     return torch.stack(rows, dim=-2)

@@ -38,12 +38,13 @@ def theorem_slack(network: Network, points: Tensor) -> dict[str, Any]:
     slack >= −ROUNDING.
     """
     slacks: dict[str, list[Tensor]] = {}
+    tiny = torch.finfo(points.dtype).tiny
     for theta in points.split(CHUNK):
         for name, value, bound in _inequalities(network, theta):
-            size = torch.maximum(value.abs(), bound.abs()).clamp(min=torch.finfo(value.dtype).tiny)
-            slacks.setdefault(name, []).append(
-                torch.where(torch.isinf(bound), 1.0, (bound - value) / size)
-            )
+            size = torch.maximum(value.abs(), bound.abs()).clamp(min=tiny)
+            slack = (bound - value) / size
+            slack = torch.where(torch.isinf(bound), 1.0, slack)
+            slacks.setdefault(name, []).append(slack)
     rows = []
     for name, parts in slacks.items():
         slack = torch.cat(parts)
@@ -91,12 +92,14 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
 
     dimension = search.starts.shape[1]
     rest = torch.rand(dimension - 1, dtype=search.x.dtype, generator=generator)
+    largest = rest.new_tensor([3.0])
     for case, condition, others in (
         ("spectrum (λ, 0, …, 0)", 1, 0 * rest),
         ("spectrum (λ, c, …, c)", 0, 0 * rest + 0.5),
         ("spectrum (λ, random)", 0, rest),
     ):
-        matrix = _with_spectrum(torch.cat([rest.new_tensor([3.0]), others]), generator)
+        spectrum = torch.cat([largest, others])
+        matrix = _with_spectrum(spectrum, generator)
         bound = wolkowicz_styan_upper(dimension, matrix.trace(), matrix.square().sum())
         add(case, condition, matrix, bound)
     theta = torch.randn(dimension, dtype=search.x.dtype, generator=generator)
@@ -117,7 +120,8 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
 def _with_spectrum(eigenvalues: Tensor, generator: torch.Generator) -> Tensor:
     """A symmetric matrix with these eigenvalues in a random basis."""
     size = len(eigenvalues)
-    basis = torch.linalg.qr(torch.randn(size, size, dtype=eigenvalues.dtype, generator=generator)).Q
+    random = torch.randn(size, size, dtype=eigenvalues.dtype, generator=generator)
+    basis = torch.linalg.qr(random).Q
     return (basis * eigenvalues) @ basis.t()
 
 
@@ -130,23 +134,31 @@ def vanishing_error(search: Search) -> dict[str, Any]:
     weights ±1/√max|delta|, which cancel in z: delta tends to zero as before, but s'(z) ||Ṽ||² does
     not, and neither does λ_sup.
     """
-    theta = search.ends.theta[search.ranked[-1]] if len(search.unique) else search.starts[0]
-    W, V = (part.clone() for part in tl.split(theta, search.x.shape[1]))
+    x = search.x
+    activation = search.activation
+    theta = search.starts[0]
+    if len(search.unique):
+        theta = search.ends.theta[search.ranked[-1]]
+    W, V = (part.clone() for part in tl.split(theta, x.shape[1]))
+    units = len(W)
     rows = []
-    for path in list(SMALLEST) if len(W) >= 3 else ["scaled"]:
+    for path, smallest in SMALLEST.items():
         if path == "cancelling":
+            if units < 3:
+                break
             W[:2] = 0
             V[1:3] = 0
-        q = (tl.predict(tl.join(W, V), search.x, search.activation) > 0.5).to(theta.dtype)
+        decisions = tl.predict(tl.join(W, V), x, activation) > 0.5
+        q = decisions.to(theta.dtype)
+        network = Network(x, q, activation=activation)
         for scale in SCALES:
             point = tl.join(W, scale * V)
-            error = (tl.predict(point, search.x, search.activation) - q).abs().max()
-            if error < SMALLEST[path]:
+            error = (tl.predict(point, x, activation) - q).abs().max()
+            if error < smallest:
                 break
             if path == "cancelling":
-                point[-len(W)] = error.rsqrt()
-                point[-len(W) + 1] = -error.rsqrt()
-            network = Network(search.x, q, activation=search.activation)
+                point[-units] = error.rsqrt()
+                point[-units + 1] = -error.rsqrt()
             bound = float(network.bound(point))
             largest = float(network.spectrum(point)[-1])
             rows.append((path, scale, float(error), bound, largest))
@@ -155,7 +167,8 @@ def vanishing_error(search: Search) -> dict[str, Any]:
 
 def trace_vv_bound(samples: int, hidden_width: int, activation: str = "sigmoid") -> float:
     """tr H_L(v, v) <= I (N sup f² + 1) / 4; infinite for unbounded f (WS bound, Theorem 3)."""
-    return samples * (hidden_width * tl.get_activation(activation).sup_abs ** 2 + 1) / 4
+    largest = tl.get_activation(activation).sup_abs
+    return samples * (hidden_width * largest**2 + 1) / 4
 
 
 def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
@@ -182,6 +195,8 @@ def trace_of_square_bound(
     state = forward(theta, x, q, activation, 2)
     phi, psi, _ = double_sum_terms(state)
     r = state.hidden[0]
+    both = (-2, -1)
     kernel = (state.inputs.t() @ state.inputs).square().sum()
-    hidden = (1 + r.transpose(-2, -1) @ r).square().sum((-2, -1))
-    return psi.square().sum((-2, -1)) + (1 + phi.amax((-2, -1))) * kernel + hidden / 16
+    hidden = (1 + r.transpose(-2, -1) @ r).square().sum(both)
+    by_kernel = (1 + phi.amax(both)) * kernel
+    return psi.square().sum(both) + by_kernel + hidden / 16
