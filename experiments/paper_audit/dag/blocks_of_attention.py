@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, diag, nn, outer
+from torch import Tensor, diag, outer
 from torch.func import grad, hessian, jacfwd, jacrev
 
 from experiments.paper_audit.checks import (
@@ -15,7 +15,7 @@ from experiments.paper_audit.checks import (
     worked,
     worst,
 )
-from experiments.paper_audit.dag.instances import Instance, attention
+from experiments.paper_audit.dag.instances import Instance, attention, projection
 from experiments.paper_audit.dag.oracle import first_example
 from experiments.paper_audit.tensors import gauss, seeded, unit, zeros
 from runner.curvature import Dag, Node
@@ -33,7 +33,8 @@ def logits() -> list[Tensor]:
 
 def softmax_first(z: Tensor) -> Tensor:
     """M.1."""
-    return diag(soft(z)) - outer(soft(z), soft(z))
+    s = soft(z)
+    return diag(s) - outer(s, s)
 
 
 def softmax_second(z: Tensor) -> Tensor:
@@ -58,7 +59,8 @@ def softmax_dense() -> Outcome:
     generic = []
     for z in logits():
         entries = hessian(soft)(z).abs()
-        generic += [float(entries.min() / entries.max()), float(jacrev(soft)(z).abs().min())]
+        generic.append(float(entries.min() / entries.max()))
+        generic.append(float(jacrev(soft)(z).abs().min()))
     witness = worked(
         "two equal logits, σ = (1/2, 1/2): T_σ;z",
         "dense",
@@ -95,8 +97,9 @@ def products() -> Errors:
     for seed in range(3):
         e = first_example(attention(seed))
         yield relative_error(e.gauss_newton["v", "v"], e.blocks["v", "v"])
-        found = e.total["out", "q"].T @ e.base @ e.total["out", "v"] + e.curvature["out"]["q", "v"]
-        yield relative_error(found, e.blocks["q", "v"])
+        first_term = e.total["out", "q"].T @ e.base @ e.total["out", "v"]
+        mixed_term = e.curvature["out"]["q", "v"]
+        yield relative_error(first_term + mixed_term, e.blocks["q", "v"])
 
 
 def mixed_norms(seed: int, tokens: int, width: int) -> tuple[float, float, float]:
@@ -114,7 +117,9 @@ def mixed_norms(seed: int, tokens: int, width: int) -> tuple[float, float, float
     residual = output(start) - y
     matrix = hessian(lambda flat: (residual * output(flat)).sum())(start)
     tensor = matrix.view(3, x.numel(), 3, x.numel())
-    q_k, q_v, k_v = (float(tensor[a, :, b].norm()) for a, b in ((0, 1), (0, 2), (1, 2)))
+    q_k = float(tensor[0, :, 1].norm())
+    q_v = float(tensor[0, :, 2].norm())
+    k_v = float(tensor[1, :, 2].norm())
     return q_k, q_v, k_v
 
 
@@ -143,18 +148,20 @@ def two_head_network() -> Instance:
     """Two heads of width 2 over three tokens, and an output projection."""
     torch.manual_seed(0)
     mix = torch.randn(4, 4, dtype=torch.float64)
-    names = [f"{letter}{head}" for head in (1, 2) for letter in "qkv"]
-    nodes = [Node(name, ("input",), nn.Linear(2, 2, bias=False).double()) for name in names]
+    names = ("q1", "k1", "v1", "q2", "k2", "v2")
+    nodes = [projection(name, 2) for name in names]
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.softmax(q @ k.transpose(1, 2), 2) @ v
 
     def project(*parts: Tensor) -> Tensor:
-        return torch.cat([attend(*parts[:3]), attend(*parts[3:])], 2) @ mix
+        heads = [attend(*parts[:3]), attend(*parts[3:])]
+        return torch.cat(heads, 2) @ mix
 
-    dag = Dag([*nodes, Node("out", tuple(names), project)], loss="mse")
+    dag = Dag([*nodes, Node("out", names, project)], loss="mse")
     x = torch.randn(1, 3, 2, dtype=torch.float64)
-    return Instance("two heads", dag, x, torch.randn(1, 3, 4, dtype=torch.float64))
+    y = torch.randn(1, 3, 4, dtype=torch.float64)
+    return Instance("two heads", dag, x, y)
 
 
 @CHECKS.clause("dag.heads")

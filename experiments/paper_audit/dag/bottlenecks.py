@@ -36,7 +36,8 @@ def bottleneck(seed: int, width: int, batch: int = 8, bypass: bool = False) -> I
     else:
         nodes.append(Node("out", ("w",), head))
     x = torch.randn(batch, 4, dtype=torch.float64)
-    return Instance(f"bottleneck of width {width}", Dag(nodes), x, torch.randint(0, 5, (batch,)))
+    y = torch.randint(0, 5, (batch,))
+    return Instance(f"bottleneck of width {width}", Dag(nodes), x, y)
 
 
 def beyond(blocks: Tensor, width: int) -> float:

@@ -48,7 +48,8 @@ def blocks_agree(
 
 
 def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Worked:
-    v, w = max(found, key=lambda pair: float((found[pair] - truth[pair]).abs().max()))
+    errors = {pair: float((block - truth[pair]).abs().max()) for pair, block in found.items()}
+    v, w = max(errors, key=lambda pair: errors[pair])
     corrected = "" if better is None else digits(better[v, w])
     where = f"{case}: block ({v}, {w})"
     return worked(where, digits(found[v, w]), corrected, digits(truth[v, w]))

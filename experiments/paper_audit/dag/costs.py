@@ -78,7 +78,10 @@ def propagated() -> BothErrors:
         order = case.dag.order
         first = order[0]
         r = ones(len(e.delta[first]))
-        moved = {w: e.total[w, first] @ r for w in order if (w, first) in e.total}
+        moved = {}
+        for w in order:
+            if (w, first) in e.total:
+                moved[w] = e.total[w, first] @ r
         free = {w: zeros(len(e.delta[w])) for w in order} | {first: r}
         truth = e.blocks[first, first] @ r
         by_moved = total(e.blocks[first, w] @ change for w, change in moved.items())

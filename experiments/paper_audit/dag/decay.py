@@ -48,7 +48,8 @@ def theorem_25() -> Outcome:
         for e in examples(case):
             for v, w in itertools.combinations(case.dag.order, 2):
                 bound = e.blocks[w, w].norm() * spectral_norm(e.total[w, v])
-                excess.append(float(e.blocks[v, w].norm() / bound.clamp_min(1e-300)) - 1)
+                resonance = e.blocks[v, w].norm()
+                excess.append(float(resonance / bound.clamp_min(1e-300)) - 1)
         return max(excess)
 
     chains = (
@@ -71,7 +72,8 @@ def lyapunov_identity() -> Errors:
             norm = float(spectral_norm(e.total[w, v]))
             exponent = math.log(norm) / (b - a)
             yield abs(math.exp((b - a) * exponent) / norm - 1)
-        yield abs(float(e.blocks["out", "out"].norm() / e.base.norm()) - 1)
+        at_output = e.blocks["out", "out"]
+        yield abs(float(at_output.norm() / e.base.norm()) - 1)
 
 
 @CHECKS.clause("dag.thm77")
@@ -96,10 +98,12 @@ def children_sum() -> Errors:
         e = first_example(case)
         blocks = e.gauss_newton
         size = float(max(block.abs().max() for block in blocks.values()))
-        for v, w in itertools.product(case.dag.order[:-1], case.dag.order):
+        order = case.dag.order
+        for v, w in itertools.product(order[:-1], order):
             children = case.dag.children[v]
             found = total(e.jacobian[u, v].T @ blocks[u, w] for u in children)
-            yield float((found - blocks[v, w]).abs().max()) / size
+            error = (found - blocks[v, w]).abs().max()
+            yield float(error) / size
 
 
 @CHECKS.clause("dag.remark27")
@@ -114,7 +118,8 @@ def looser() -> Outcome:
         values = []
         for v, w in itertools.combinations(graph.order, 2):
             nine = float(blocks[w, w].norm() * spectral_norm(graph.total(w, v)))
-            values.append(nine / (size * 0.95 ** graph.distance(v, w)) - 1)
+            ten = size * 0.95 ** graph.distance(v, w)
+            values.append(nine / ten - 1)
         return max(values)
 
     found = [attack(excess, Linear.start(GRAPHS[0], k), 60)[0] for k in range(3)]
@@ -145,7 +150,8 @@ def exponents(depth: int, seed: int) -> tuple[float, float]:
         q, r = torch.linalg.qr(jacobian @ q)
         logs += math.log(abs(float(r[0, 0])))
     growth = math.log(float(product[:, 0].norm()))
-    return math.log(float(spectral_norm(product))) / depth, abs(logs - growth) / depth
+    exponent = math.log(float(spectral_norm(product))) / depth
+    return exponent, abs(logs - growth) / depth
 
 
 @CHECKS.clause("dag.lambda1")
@@ -169,7 +175,9 @@ def not_necessary() -> Outcome:
     """Remark 30: s rho < 1 is not necessary: J alternates diag(2, 1/8) and diag(1/8, 2): rho = 2, R
     decays as 2^-L."""
     layers = [lambda h: diagonal(0.125, 2.0) @ h, lambda h: diagonal(2.0, 0.125) @ h]
-    near, far = (float(spectral_norm(end_block(layers * k, ones(2)))) for k in (1, 4))
+    start = ones(2)
+    near = float(spectral_norm(end_block(layers, start)))
+    far = float(spectral_norm(end_block(layers * 4, start)))
     return exists("alternating diag(2, 1/8)", 1 - far / near, "decay is wanted")
 
 
@@ -181,9 +189,12 @@ def threshold() -> Outcome:
     def excess(z: Tensor, target: float, eps: float) -> float:
         limit = math.ceil(math.log(eps) / math.log(target))
         graph = Linear(GRAPHS[-1], z, target)
-        norms = {pair: float(block.norm()) for pair, block in graph.blocks().items()}
-        far = [norm for (v, w), norm in norms.items() if graph.distance(v, w) > limit]
-        return max(far) / (eps * float(graph.base.norm())) - 1
+        far = []
+        for (v, w), block in graph.blocks().items():
+            if graph.distance(v, w) > limit:
+                far.append(float(block.norm()))
+        bound = eps * float(graph.base.norm())
+        return max(far) / bound - 1
 
     start = Linear.start(GRAPHS[-1], 0)
     first, _ = attack(lambda z: excess(z, 0.5, 0.1), start, 40)

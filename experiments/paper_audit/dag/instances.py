@@ -3,6 +3,7 @@ graph."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -37,8 +38,9 @@ def with_data(name: str, dag: Dag, width: int, batch: int = 2) -> Instance:
     """With random inputs and classes."""
     x = torch.randn(batch, width, dtype=torch.float64)
     with torch.no_grad():
-        classes = dag.forward(x)[dag.output].shape[1]
-    return Instance(name, dag, x, torch.randint(0, classes, (batch,)))
+        output = dag.forward(x)[dag.output]
+    y = torch.randint(0, output.shape[1], (batch,))
+    return Instance(name, dag, x, y)
 
 
 def layer(i: int, o: int, act: Act, norm: bool = False) -> nn.Sequential:
@@ -64,9 +66,10 @@ def chain(
     torch.manual_seed(seed)
     nodes = []
     parent = "input"
-    for k in range(1, len(widths)):
-        nodes.append(Node(f"h{k}", (parent,), layer(widths[k - 1], widths[k], act, norm)))
-        parent = f"h{k}"
+    for k, (i, o) in enumerate(itertools.pairwise(widths), start=1):
+        name = f"h{k}"
+        nodes.append(Node(name, (parent,), layer(i, o, act, norm)))
+        parent = name
     dag = Dag([*nodes, linear_head(parent, widths[-1])])
     return with_data(f"chain of widths {tuple(widths)}", dag, widths[0], batch)
 
@@ -92,12 +95,15 @@ def diamond(
     """stem -> a, b -> merge -> out; merge "cat": act(W [a, b]), "sum": a + b. lengths: layers of
     the branches, the last of which are a and b."""
     torch.manual_seed(seed)
-    join: nn.Module = Concatenated(layer(6, 3, act)) if merge == "cat" else WeightedSum(1.0, 1.0)
+    join: nn.Module = WeightedSum(1.0, 1.0)
+    if merge == "cat":
+        join = Concatenated(layer(6, 3, act))
     nodes = [Node("stem", ("input",), layer(3, 4, act))]
     for end, length in zip("ab", lengths, strict=True):
         parent = "stem"
         width = 4
-        for name in [*(f"{end}{k}" for k in range(1, length)), end]:
+        inner = [f"{end}{k}" for k in range(1, length)]
+        for name in [*inner, end]:
             nodes.append(Node(name, (parent,), layer(width, 3, act)))
             parent = name
             width = 3
@@ -118,14 +124,21 @@ def skip(seed: int, act: Act = nn.SiLU) -> Instance:
     return with_data("skip into a nonlinear merge", Dag(nodes), 3)
 
 
+def projection(name: str, width: int) -> Node:
+    """W x of every token, without a bias."""
+    linear = nn.Linear(width, width, bias=False)
+    return Node(name, ("input",), linear.double())
+
+
 def attention(seed: int, tokens: int = 3, width: int = 2) -> Instance:
     """q, k, v -> softmax(q k^T / sqrt(d)) v = out, squared error per token."""
     torch.manual_seed(seed)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return torch.softmax(q @ k.transpose(1, 2) / width**0.5, 2) @ v
+        scores = q @ k.transpose(1, 2) / width**0.5
+        return torch.softmax(scores, 2) @ v
 
-    nodes = [Node(name, ("input",), nn.Linear(width, width, bias=False).double()) for name in "qkv"]
+    nodes = [projection(name, width) for name in "qkv"]
     dag = Dag([*nodes, Node("out", ("q", "k", "v"), attend)], loss="mse")
     x = torch.randn(1, tokens, width, dtype=torch.float64)
     return Instance(f"attention over {tokens} tokens", dag, x, torch.randn_like(x))
@@ -136,8 +149,10 @@ def pooled(seed: int) -> Instance:
     torch.manual_seed(seed)
     parts = [nn.Linear(3, 4), nn.Unflatten(1, (1, 4)), nn.MaxPool1d(2), nn.Flatten()]
     pool = nn.Sequential(*parts).double()
-    nodes = [Node("h1", ("input",), pool), Node("h2", ("h1",), layer(2, 3, nn.ReLU))]
-    return with_data("max-pooling and ReLU", Dag([*nodes, linear_head("h2", 3)]), 3)
+    first = Node("h1", ("input",), pool)
+    second = Node("h2", ("h1",), layer(2, 3, nn.ReLU))
+    dag = Dag([first, second, linear_head("h2", 3)])
+    return with_data("max-pooling and ReLU", dag, 3)
 
 
 def residual_blocks(
@@ -157,7 +172,8 @@ def residual_blocks(
         else:
             weight = default_weight(generator, 64, 64)
         z = h @ weight.mT
-        blocks.append(alpha * (z > 0).double()[..., None] * weight)
+        active = (z > 0).double()
+        blocks.append(alpha * active[..., None] * weight)
         h = h + alpha * z.relu()
     return blocks, h
 
@@ -167,14 +183,17 @@ def default_weight(generator: torch.Generator, rows: int, columns: int) -> Tenso
     return (uniform(generator, rows, columns) * 2 - 1) / columns**0.5
 
 
+def smooth_chains() -> tuple[Instance, ...]:
+    tanh = chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4))
+    return (chain(0), tanh, chain(2, nn.GELU, norm=True))
+
+
 @cache
 def smooth() -> tuple[Instance, ...]:
     """Instances with smooth activations: chains of several sizes, residual, diamonds, skip,
     attention."""
     return (
-        chain(0),
-        chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4)),
-        chain(2, nn.GELU, norm=True),
+        *smooth_chains(),
         residual(3),
         diamond(4),
         diamond(5, nn.Softplus, "sum"),
@@ -227,7 +246,8 @@ def scalar_nodes(
         return output.square().sum(1) / 2 if square else output.sum(1)
 
     data = real([list(x)])
-    return Instance(name, Dag([Node(*node) for node in nodes], loss=loss), data, data)
+    dag = Dag([Node(*node) for node in nodes], loss=loss)
+    return Instance(name, dag, data, data)
 
 
 def identity(*parts: Tensor) -> Tensor:

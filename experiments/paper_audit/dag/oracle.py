@@ -53,8 +53,10 @@ class Example:
     def gauss_newton(self) -> Blocks:
         """J_out,vᵀ ∇²ℓ J_out,w for all pairs."""
         jacobians = {v: j for (w, v), j in self.total.items() if w == self.dag.output}
-        pairs = itertools.product(jacobians, repeat=2)
-        return {(v, w): jacobians[v].T @ self.base @ jacobians[w] for v, w in pairs}
+        blocks = {}
+        for v, w in itertools.product(jacobians, repeat=2):
+            blocks[v, w] = jacobians[v].T @ self.base @ jacobians[w]
+        return blocks
 
     @cached_property
     def tensor(self) -> Blocks:
@@ -146,8 +148,11 @@ class Flat:
         return dict(zip(self.shapes, matrix.detach().split(self.sizes, 1), strict=True))
 
     def blocks(self, matrix: Tensor) -> Blocks:
-        rows = zip(self.shapes, matrix.split(self.sizes, 0), strict=True)
-        return {(v, w): block for v, row in rows for w, block in self.columns(row).items()}
+        blocks = {}
+        for v, row in zip(self.shapes, matrix.split(self.sizes, 0), strict=True):
+            for w, block in self.columns(row).items():
+                blocks[v, w] = block
+        return blocks
 
 
 def _example(case: Instance, b: int) -> Example:
@@ -176,13 +181,14 @@ def _example(case: Instance, b: int) -> Example:
     for u in dag.order:
         local, curvature[u] = _local(dag.nodes[u], value, delta[u])
         jacobian |= {(u, v): d for v, d in local.items()}
+    output = value[dag.output].flatten()
     return Example(
         case=case,
         jacobian=jacobian,
         curvature=curvature,
         delta=delta,
         total={(w, v): d for (w, v), d in total.items() if reaches(dag, v, w)},
-        base=Hessian(loss_of_output, value[dag.output].flatten()).detach(),
+        base=Hessian(loss_of_output, output).detach(),
         value=value,
         blocks=nodes.blocks(Hessian(loss, zero)),
     )

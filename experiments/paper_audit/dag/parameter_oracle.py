@@ -38,8 +38,12 @@ class Parametric:
 @cache
 def parametric(e: Example) -> Mapping[str, Parametric]:
     """By node with a module."""
-    nodes = {v: e.dag.nodes[v] for v in e.dag.order if e.dag.nodes[v].parameters()}
-    return {v: _parametric(node, e.value, e.delta[v]) for v, node in nodes.items()}
+    found = {}
+    for v in e.dag.order:
+        node = e.dag.nodes[v]
+        if node.parameters():
+            found[v] = _parametric(node, e.value, e.delta[v])
+    return found
 
 
 def _parametric(node: Node, value: Named, delta: Tensor) -> Parametric:

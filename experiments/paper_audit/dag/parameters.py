@@ -3,6 +3,9 @@ sharing."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -40,7 +43,8 @@ def two_factors() -> Instance:
     out = nn.Linear(1, 1, bias=False).double()
     for module in (h, out):
         nn.init.ones_(module.weight)
-    dag = Dag([Node("h", ("input",), h), Node("out", ("h",), out)], loss=lambda f, _: f.sum(1))
+    nodes = [Node("h", ("input",), h), Node("out", ("h",), out)]
+    dag = Dag(nodes, loss=lambda f, _: f.sum(1))
     one = ones(1, 1)
     return Instance("h = a x, out = b h, loss = out, at x = a = b = 1", dag, one, one)
 
@@ -63,7 +67,10 @@ def instances() -> tuple[Instance, ...]:
 def routed(e: Example, blocks: Blocks) -> Blocks:
     """First term of Eq. 5: D_vᵀ H[v,w] D_w."""
     own = parametric(e)
-    return {(v, w): own[v].d.T @ blocks[v, w] @ own[w].d for v in own for w in own}
+    found = {}
+    for v, w in itertools.product(own, repeat=2):
+        found[v, w] = own[v].d.T @ blocks[v, w] @ own[w].d
+    return found
 
 
 def with_pure(e: Example, blocks: Blocks) -> Blocks:
@@ -77,28 +84,37 @@ def with_pure(e: Example, blocks: Blocks) -> Blocks:
 def third(e: Example, v: str, w: str) -> Tensor:
     """Third term as printed in F.1 and Algorithm 2: u over Pa(v) ∩ Ch(w) of M_v,uᵀ D_uw D_w, v ≠
     w."""
-    own = parametric(e)
-    terms = []
+    children = e.dag.children.get(w, ())
+    between = []
     for u in dict.fromkeys(e.dag.nodes[v].parents):
-        if v != w and u in e.dag.children.get(w, ()):
-            terms.append(own[v].mixed[u].T @ e.jacobian[u, w] @ own[w].d)
-    return recursion.added(terms, own[v].d.shape[1], own[w].d.shape[1])
+        if v != w and u in children:
+            between.append(u)
+    return sum_of_mixed(e, v, w, between, e.jacobian)
+
+
+def sum_of_mixed(
+    e: Example, v: str, w: str, between: Iterable[str], jacobian: Mapping[tuple[str, str], Tensor]
+) -> Tensor:
+    """Sum of M_v,pᵀ jacobian[p,w] D_w over the nodes p between v and w."""
+    of_v, of_w = (parametric(e)[node] for node in (v, w))
+    terms = []
+    for p in between:
+        terms.append(of_v.mixed[p].T @ jacobian[p, w] @ of_w.d)
+    return recursion.added(terms, of_v.d.shape[1], of_w.d.shape[1])
 
 
 def mixed(e: Example, v: str, w: str) -> Tensor:
     """Right third term, one side: Σ_{p ∈ Pa(v)} M_v,pᵀ J_pw D_w with J over all paths (identity for
     p = w)."""
-    own = parametric(e)
-    terms = []
-    for p, m in own[v].mixed.items():
-        if (p, w) in e.total:
-            terms.append(m.T @ e.total[p, w] @ own[w].d)
-    return recursion.added(terms, own[v].d.shape[1], own[w].d.shape[1])
+    reached = [p for p in parametric(e)[v].mixed if (p, w) in e.total]
+    return sum_of_mixed(e, v, w, reached, e.total)
 
 
 def equation_5(e: Example, blocks: Blocks | None = None) -> Blocks:
     found = with_pure(e, blocks or e.blocks)
-    return {(v, w): block + third(e, v, w) for (v, w), block in found.items()}
+    for v, w in found:
+        found[v, w] = found[v, w] + third(e, v, w)
+    return found
 
 
 def right_5(e: Example) -> Blocks:
@@ -120,7 +136,8 @@ def two_edges(e: Example) -> Blocks:
     """Eq. 5 as printed, for pairs (v, w) with exactly one node between them on a chain."""
     order = e.dag.order
     whole = equation_5(e)
-    return {(v, w): whole[v, w] for w, v in zip(order, order[2:], strict=False)}
+    pairs = zip(order[2:], order, strict=False)
+    return {pair: whole[pair] for pair in pairs}
 
 
 def chains() -> list[Instance]:
@@ -139,14 +156,16 @@ CHECKS["dag.thm19"] = blocks_agree(instances, true_parameter_blocks, both_recurs
 def product(e: Example, blocks: Blocks) -> Blocks:
     """[H r]_θv of a fixed random r (of ones in the example by hand), from blocks."""
     names = list(dict.fromkeys(v for v, _ in blocks))
+    by_hand = e.case.name == two_factors().name
     generator = seeded(0)
     r = {}
     for v in names:
-        size = blocks[v, v].shape[0]
-        r[v] = ones(size) if e.case.name == two_factors().name else gauss(generator, size)
+        size = len(blocks[v, v])
+        r[v] = ones(size) if by_hand else gauss(generator, size)
     products = {}
     for v in names:
-        products[v, v] = total(blocks[v, w] @ r[w] for w in names)[:, None]
+        image = total(blocks[v, w] @ r[w] for w in names)
+        products[v, v] = image[:, None]
     return products
 
 
@@ -159,17 +178,22 @@ CHECKS["dag.i1"] = blocks_agree(
 """Eq. I.1 read with w' = w (D_ww' local): routed and pure terms, without mixed ones."""
 
 
+def jacobian_norms(e: Example, v: str, w: str) -> Tensor:
+    """‖D_v‖₂ ‖D_w‖₂."""
+    own = parametric(e)
+    return spectral_norm(own[v].d) * spectral_norm(own[w].d)
+
+
 def remainder(case: Instance) -> float:
     """‖H_θvθw‖_F over ‖D_v‖₂‖D_w‖₂‖H[v,w]‖_F + ‖other terms‖_F, less 1; the largest of all pairs
     and examples."""
     largest = -1.0
     for e in examples(case):
-        own = parametric(e)
         first = routed(e, e.blocks)
         for (v, w), block in right_5(e).items():
-            scale = spectral_norm(own[v].d) * spectral_norm(own[w].d)
             others = (block - first[v, w]).norm()
-            bound = float(scale * e.blocks[v, w].norm() + others)
+            of_first = jacobian_norms(e, v, w) * e.blocks[v, w].norm()
+            bound = float(of_first + others)
             if bound:
                 largest = max(largest, float(block.norm()) / bound - 1)
     return largest
@@ -179,12 +203,12 @@ def without_remainder(case: Instance) -> float:
     """The same without the other terms, absolute where H[v,w] is zero."""
     largest = -1.0
     for e in examples(case):
-        own = parametric(e)
         for (v, w), block in right_5(e).items():
-            scale = spectral_norm(own[v].d) * spectral_norm(own[w].d)
-            bound = float(scale * e.blocks[v, w].norm())
-            size = float(block.norm())
-            largest = max(largest, size / bound - 1 if bound > 1e-12 else size)
+            bound = float(jacobian_norms(e, v, w) * e.blocks[v, w].norm())
+            violation = float(block.norm())
+            if bound > 1e-12:
+                violation = violation / bound - 1
+            largest = max(largest, violation)
     return largest
 
 
@@ -198,12 +222,14 @@ def coupling_bounds() -> Outcome:
     grows."""
     case = chain(0, widths=(2, 3, 2))
     e = first_example(case)
-    own = parametric(e)
     v = "h1"
     w = "h2"
-    coupling = e.blocks[v, w].norm() / (e.blocks[v, v].norm() * e.blocks[w, w].norm()).sqrt()
-    bound = float(spectral_norm(own[v].d) * spectral_norm(own[w].d)) * float(coupling)
-    block = 1e4 * float((own[v].d.T @ e.blocks[v, w] @ own[w].d).norm())
+    norms = {pair: block.norm() for pair, block in e.blocks.items()}
+    scale = norms[v, v] * norms[w, w]
+    coupling = norms[v, w] / scale.sqrt()
+    bound = float(jacobian_norms(e, v, w)) * float(coupling)
+    first_term = routed(e, e.blocks)[v, w]
+    block = 1e4 * float(first_term.norm())
     witness = worked(
         f"{case}, loss times 10⁴, first term of pair ({v}, {w})",
         f"at most {bound:.4g}",
@@ -233,7 +259,9 @@ def beyond_ggn() -> Outcome:
     first = averaged(case, lambda e: routed(e, e.gauss_newton))
     gaps = []
     for pair, block in exact.items():
-        gaps.append(float((block - first[pair]).norm() / block.norm().clamp_min(1e-12)))
+        difference = (block - first[pair]).norm()
+        size = block.norm().clamp_min(1e-12)
+        gaps.append(float(difference / size))
     return exists("ReLU chain, all pairs", max(gaps), "a difference is wanted")
 
 

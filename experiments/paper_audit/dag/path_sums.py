@@ -98,7 +98,8 @@ def corollary_67(case: Instance) -> float:
 
 def share_of_sum(a: Tensor, b: Tensor) -> float:
     """‖A + B‖ / (‖A‖ + ‖B‖)."""
-    return float((a + b).norm() / (a.norm() + b.norm()))
+    separately = a.norm() + b.norm()
+    return float((a + b).norm() / separately)
 
 
 @CHECKS.clause("dag.cor67.equality")

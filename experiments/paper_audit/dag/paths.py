@@ -65,7 +65,8 @@ def sources(e: Example, v: str, w: str) -> list[Tensor]:
     Pairs of paths to out with ∇²ℓ between them; for each node u, parents p, q of it, and paths v →
     p, w → q, C_u;p,q.
     """
-    terms = along_pairs(e, (v, w), (e.dag.output, e.dag.output), e.base)
+    out = e.dag.output
+    terms = along_pairs(e, (v, w), (out, out), e.base)
     for u in e.dag.order:
         parents = [p for p in dict.fromkeys(e.dag.nodes[u].parents) if p != "input"]
         for p, q in itertools.product(parents, repeat=2):

@@ -8,9 +8,9 @@ import math
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Checks, Outcome, worked
+from experiments.paper_audit.checks import Checks, Outcome, apart, worked
 from experiments.paper_audit.dag.ranks import stable
-from experiments.paper_audit.tensors import gauss, random_matrices, real, seeded
+from experiments.paper_audit.tensors import gauss, ones, random_matrices, real, seeded
 
 CHECKS = Checks()
 
@@ -24,9 +24,13 @@ def sign_vectors(size: int) -> Tensor:
 def hutchinson(a: Tensor) -> float:
     """E|A z|² = ‖A‖_F² = tr AᵀA over all sign vectors z, exactly."""
 
-    probes = (sign_vectors(a.shape[1]) @ a.mT).square().sum(1)
-    of_probes = abs(float(probes.mean() / a.square().sum()) - 1)
-    return of_probes + abs(float((a.T @ a).trace() / a.square().sum()) - 1)
+    images = sign_vectors(a.shape[1]) @ a.mT
+    mean = images.square().sum(1).mean()
+    trace = (a.T @ a).trace()
+    square = a.square().sum()
+    of_probes = abs(float(mean / square) - 1)
+    of_trace = abs(float(trace / square) - 1)
+    return of_probes + of_trace
 
 
 @CHECKS.errors("dag.algorithm4", lambda: random_matrices(((4, 3), (2, 5), (5, 5)), 3))
@@ -42,7 +46,8 @@ def algorithm_4(h: Tensor) -> float:
     sigma = float((h @ q).square().sum())
     signs = sign_vectors(h.shape[1])
     summed = float((signs @ h.mT).square().sum())
-    return abs(summed / (len(signs) * sigma) / stable(h) - 1)
+    estimate = summed / (len(signs) * sigma)
+    return apart(estimate, stable(h))
 
 
 @CHECKS.errors("dag.remark63", lambda: random_matrices(((4, 4), (3, 5), (6, 2)), 5))
@@ -51,25 +56,31 @@ def power_rate(h: Tensor) -> float:
     angle."""
 
     _, s, v = torch.linalg.svd(h)
-    start = torch.ones(h.shape[1], dtype=torch.float64) / math.sqrt(h.shape[1])
-    cosine = v[0] @ start
-    angle = float((1 - cosine**2) / cosine**2)
+    size = h.shape[1]
+    start = ones(size) / math.sqrt(size)
+    square = (v[0] @ start) ** 2
+    tangent = float((1 - square) / square)
+    ratio = float(s[1] / s[0])
     excess = []
     for steps in (1, 3, 6):
         p = start
         for _ in range(steps):
             p = h.T @ (h @ p)
             p = p / p.norm()
-        error = 1 - float((h @ p).square().sum() / s[0] ** 2)
-        excess.append(error / (angle * float(s[1] / s[0]) ** (2 * steps)) - 1)
+        estimate = (h @ p).square().sum()
+        error = 1 - float(estimate / s[0] ** 2)
+        bound = tangent * ratio ** (2 * steps)
+        excess.append(error / bound - 1)
     return max(excess)
 
 
 def estimated_norms(a: Tensor, probes: int, generator: torch.Generator) -> Tensor:
     """400 estimates of ‖A‖_F from sign vectors."""
-    bits = torch.randint(0, 2, (400, probes, a.shape[1]), generator=generator)
+    size = (400, probes, a.shape[1])
+    bits = torch.randint(0, 2, size, generator=generator)
     z = bits.double() * 2 - 1
-    return (z @ a.mT).square().sum(-1).mean(-1).sqrt()
+    squares = (z @ a.mT).square().sum(-1)
+    return squares.mean(-1).sqrt()
 
 
 @CHECKS.clause("dag.remark51")
@@ -83,10 +94,13 @@ def coupling_violations() -> Outcome:
         of_cross = estimated_norms(cross, probes, generator)
         of_left = estimated_norms(left, probes, generator)
         of_right = estimated_norms(right, probes, generator)
-        return float((of_cross > (of_left * of_right).sqrt()).double().mean())
+        scale = (of_left * of_right).sqrt()
+        above = of_cross > scale
+        return float(above.double().mean())
 
     h = m @ m.T
-    few, many = (share(h, h, h, probes) for probes in (10, 160))
+    few = share(h, h, h, 10)
+    many = share(h, h, h, 160)
     a = m[:3]
     b = m[3:]
     _, fallen = (share(a @ a.T, b @ b.T, a @ b.T, probes) for probes in (1, 160))

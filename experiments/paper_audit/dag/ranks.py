@@ -108,11 +108,14 @@ def proposition_92() -> Errors:
         ranks = []
         pulled = zeros(4, 4)
         for u, w in itertools.product(("a", "b"), repeat=2):
-            left, values, right = torch.linalg.svd(blocks[u, w], full_matrices=False)
-            r = rank(blocks[u, w])
+            block = blocks[u, w]
+            left, values, right = torch.linalg.svd(block, full_matrices=False)
+            r = rank(block)
             ranks.append(r)
-            columns.append(e.jacobian[u, "stem"].T @ left[:, :r])
-            pulled = pulled + columns[-1] @ diag(values[:r]) @ right[:r] @ e.jacobian[w, "stem"]
+            column = e.jacobian[u, "stem"].T @ left[:, :r]
+            columns.append(column)
+            term = column @ diag(values[:r]) @ right[:r]
+            pulled = pulled + term @ e.jacobian[w, "stem"]
         yield relative_error(pulled, blocks["stem", "stem"])
         width = torch.cat(columns, 1).shape[1]
         yield float(width != 4 * max(ranks))  # the bound, attained by equal ranks
@@ -160,7 +163,8 @@ def relative_rank() -> Errors:
             yield excess(error, allowed(m, bound))
     s = 1e-6
     attained = diagonal(1.0, s, s, s)
-    yield apart(float(singular(attained)[1:].norm()), allowed(attained, math.sqrt(3) * s))
+    error = float(singular(attained)[1:].norm())
+    yield apart(error, allowed(attained, math.sqrt(3) * s))
 
 
 @CHECKS.clause("dag.cor94.decay")
@@ -202,7 +206,9 @@ def one_sum() -> Outcome:
     blocks = e.gauss_newton
     terms = {}
     for u, w in itertools.product("ab", repeat=2):
-        terms[u, w] = float(e.jacobian[u, "v"].T @ blocks[u, w] @ e.jacobian[w, "v"])
+        left = e.jacobian[u, "v"]
+        right = e.jacobian[w, "v"]
+        terms[u, w] = float(left.T @ blocks[u, w] @ right)
     exact = float(blocks["v", "v"])
     one = terms["a", "a"] + terms["b", "b"]
     two = sum(terms.values())

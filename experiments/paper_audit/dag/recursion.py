@@ -7,9 +7,7 @@ import itertools
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import (
-    Checks,
-)
+from experiments.paper_audit.checks import Checks
 from experiments.paper_audit.dag.comparison import (
     blocks_agree,
     true_blocks,
@@ -44,24 +42,34 @@ def between_children(e: Example, known: Blocks, v: str, w: str) -> list[Tensor]:
     """First sum of Eq. 2: D_av^T H[a,b] D_bw over children a of v and b of w."""
     terms = []
     for a, b in itertools.product(e.dag.children[v], e.dag.children[w]):
-        terms.append(e.jacobian[a, v].T @ known[a, b] @ e.jacobian[b, w])
+        left = e.jacobian[a, v]
+        right = e.jacobian[b, w]
+        terms.append(left.T @ known[a, b] @ right)
     return terms
 
 
 def of_common_children(e: Example, v: str, w: str) -> list[Tensor]:
     """Second sum of Eq. 2: C_u;v,w over common children u."""
-    return [e.curvature[u][v, w] for u in e.dag.children[v] if u in e.dag.children[w]]
+    children = e.dag.children
+    return [e.curvature[u][v, w] for u in children[v] if u in children[w]]
 
 
 def one_sided(e: Example, known: Blocks, v: str, w: str) -> Tensor:
     """Remark 76: sum_{u in Ch(v)} D_uv^T H[u,w]."""
-    return summed(e, v, w, [e.jacobian[u, v].T @ known[u, w] for u in e.dag.children[v]])
+    terms = []
+    for u in e.dag.children[v]:
+        terms.append(e.jacobian[u, v].T @ known[u, w])
+    return summed(e, v, w, terms)
+
+
+def downwards(dag: Dag) -> list[tuple[str, str]]:
+    """All pairs, from the input to the output."""
+    return [(v, w) for v in dag.order for w in dag.order]
 
 
 def upwards(dag: Dag) -> list[tuple[str, str]]:
     """All pairs, from the output to the input: the children of a pair come before it."""
-    downwards = [(v, w) for v in dag.order for w in dag.order]
-    return downwards[::-1]
+    return downwards(dag)[::-1]
 
 
 def base_cases(e: Example, base: Tensor) -> Blocks:
@@ -90,35 +98,37 @@ def equation_2(e: Example, base: Tensor, tensor_terms: bool = True) -> Blocks:
         if tensor_terms:
             terms += of_common_children(e, v, w)
         known[v, w] = summed(e, v, w, terms)
-    return {(v, w): known[v, w] for v in e.dag.order for w in e.dag.order}
+    return {pair: known[pair] for pair in downwards(e.dag)}
+
+
+def through_parents(e: Example, v: str, w: str) -> list[Tensor]:
+    """C_u;v,p J_pw over children u of v and parents p of u that w reaches."""
+    terms = []
+    for u in e.dag.children[v]:
+        for p in dict.fromkeys(e.dag.nodes[u].parents):
+            if (p, w) in e.total:
+                terms.append(e.curvature[u][v, p] @ e.total[p, w])
+    return terms
 
 
 def routed(e: Example, base: Tensor) -> Blocks:
     """The right recursion: H[v,w] = sum_{u in Ch(v)} D_uv^T H[u,w] + sum_u sum_{p in Pa(u)} C_u;v,p
     J_pw."""
-    known: Blocks = {(e.dag.output, w): base @ e.total[e.dag.output, w] for w in e.dag.order}
-    for v in reversed(e.dag.order[:-1]):
-        for w in e.dag.order:
-            curved = [
-                e.curvature[u][v, p] @ e.total[p, w]
-                for u in e.dag.children[v]
-                for p in dict.fromkeys(e.dag.nodes[u].parents)
-                if (p, w) in e.total
-            ]
-            known[v, w] = one_sided(e, known, v, w) + summed(e, v, w, curved)
+    order = e.dag.order
+    out = e.dag.output
+    known: Blocks = {}
+    for w in order:
+        known[out, w] = base @ e.total[out, w]
+    for v in reversed(order[:-1]):
+        for w in order:
+            curved = summed(e, v, w, through_parents(e, v, w))
+            known[v, w] = one_sided(e, known, v, w) + curved
     return known
 
 
-def algorithm_1(e: Example, boundary: bool) -> Blocks:
-    """Algorithms 1 and 3 line by line: a cached base block (out, out), then double sums over
-    children for all pairs.
-
-    boundary: with the blocks (v, out) of Algorithm 5 computed first, which Algorithm 3 leaves to
-    Algorithm 1.
-    """
-    known: Blocks = {(e.dag.output, e.dag.output): e.base}
-    if boundary:
-        known = base_cases(e, e.base)
+def double_sums(e: Example, known: Blocks) -> Blocks:
+    """Algorithms 1 and 3 line by line: double sums over children for all pairs whose block is not
+    known before."""
     for v, w in upwards(e.dag):
         if (v, w) not in known:
             terms = between_children(e, known, v, w) + of_common_children(e, v, w)
@@ -126,8 +136,27 @@ def algorithm_1(e: Example, boundary: bool) -> Blocks:
     return {pair: known[pair] for pair in upwards(e.dag)}
 
 
+def algorithm_3(e: Example) -> Blocks:
+    """From the cached base block (out, out) alone."""
+    out = e.dag.output
+    return double_sums(e, {(out, out): e.base})
+
+
+def algorithm_5(e: Example) -> Blocks:
+    """With the blocks (v, out) computed first, which Algorithm 3 leaves to Algorithm 1."""
+    return double_sums(e, base_cases(e, e.base))
+
+
 def everything() -> tuple[Instance, ...]:
-    return (*by_hand(), *smooth())
+    return by_hand() + smooth()
+
+
+def by_hand_and_random() -> tuple[Instance, ...]:
+    return by_hand() + smooth_and_piecewise_linear()
+
+
+def linear_by_hand_and_piecewise_linear() -> tuple[Instance, ...]:
+    return (linear_chain(), *piecewise_linear())
 
 
 def second(e: Example) -> Blocks:
@@ -152,18 +181,11 @@ def right_tensor(e: Example) -> Blocks:
 
 CHECKS["dag.eq2"] = blocks_agree(everything, true_blocks, second, right)
 CHECKS["dag.eq2.piecewise"] = blocks_agree(piecewise_linear, true_blocks, second)
-CHECKS["dag.thm7.gn"] = blocks_agree(
-    lambda: (*by_hand(), *smooth_and_piecewise_linear()), true_gauss_newton, first_order
-)
+CHECKS["dag.thm7.gn"] = blocks_agree(by_hand_and_random, true_gauss_newton, first_order)
 CHECKS["dag.thm7.tensor"] = blocks_agree(everything, true_tensor, without_base, right_tensor)
 CHECKS["dag.algorithm1"] = blocks_agree(
-    lambda: (linear_chain(), *piecewise_linear()),
-    true_blocks,
-    lambda e: algorithm_1(e, False),
-    lambda e: algorithm_1(e, True),
+    linear_by_hand_and_piecewise_linear, true_blocks, algorithm_3, algorithm_5
 )
 """Algorithms 1 and 3 on piecewise-linear networks; corrected: with the boundary blocks of Algorithm
 5."""
-CHECKS["dag.algorithm5"] = blocks_agree(
-    everything, true_blocks, lambda e: algorithm_1(e, True), right
-)
+CHECKS["dag.algorithm5"] = blocks_agree(everything, true_blocks, algorithm_5, right)

@@ -17,7 +17,7 @@ from experiments.paper_audit.dag.oracle import (
 )
 from experiments.paper_audit.dag.path_sums import total_of_paths
 from experiments.paper_audit.dag.skips import ratio
-from experiments.paper_audit.tensors import random_matrices
+from experiments.paper_audit.tensors import gauss, random_matrices, seeded, spectral_norm
 
 CHECKS = Checks()
 LEAST = 1e-3
@@ -33,14 +33,16 @@ def stability_criterion() -> Outcome:
     alone = transmitted([lambda h: h])
     many = transmitted([lambda h: h / 2 + h / 2] * 20)
     each = transmitted([lambda h: h / 2] * 20)
-    wrong = sum((path > LEAST) != (sum_ > LEAST) for path, sum_ in ((alone, cancel), (each, many)))
+    of_first = (alone > LEAST) != (cancel > LEAST)
+    of_second = (each > LEAST) != (many > LEAST)
     witness = worked(
         "out = v − v (two paths of norm 1); 20 layers of two edges 1/2",
         "R > 0; R → 0",
         "‖sum over paths‖ decides",
         f"R = {cancel:g}; R = {many:g} C, paths {each:.1e}",
     )
-    return Outcome(float(wrong), total_of_paths().printed, 2, witness)
+    wrong = float(of_first + of_second)
+    return Outcome(wrong, total_of_paths().printed, 2, witness)
 
 
 def smallest_resonance(depth: int, skips: int, rho: float) -> float:
@@ -55,7 +57,8 @@ def smallest_resonance(depth: int, skips: int, rho: float) -> float:
         else:
             nodes.append((f"v{k}", (before, start), lambda h, skip: rho * h + skip))
     e = first_example(scalar_nodes(nodes, [1.0], square=True))
-    return min(float(block.norm() / e.base.norm()) for block in e.blocks.values())
+    size = e.base.norm()
+    return min(float(block.norm() / size) for block in e.blocks.values())
 
 
 @CHECKS.clause("dag.prop75")
@@ -133,7 +136,9 @@ def stabilised() -> BothErrors:
         for norm in (norm_at_v, norm_of_all):
             before = norm(base.blocks)
             after = norm(skipped.blocks)
-            yield (1 - eta) * before / after - 1, (1 - eta) / (1 + eta) * before / after - 1
+            printed = (1 - eta) * before
+            corrected = (1 - eta) / (1 + eta) * before
+            yield printed / after - 1, corrected / after - 1
             shown.append((before, after))
     (one, one_after), (every, every_after) = shown[:2]
     return worked(
@@ -153,8 +158,9 @@ def total_norm(semidefinite: bool = True) -> Outcome:
 
     def loss(pair: Tensor) -> float:
         g, b = pair.view(2, 4, 4)
+        positive = g @ g.T
         added = b @ b.T if semidefinite else b + b.T
-        return 1 - float((g @ g.T + added).norm() / (g @ g.T).norm())
+        return 1 - float((positive + added).norm() / positive.norm())
 
     return worst(random_matrices(((8, 4),) * 20), loss)
 
@@ -165,7 +171,8 @@ CHECKS.without["dag.remark70", "B >= 0"] = lambda: total_norm(semidefinite=False
 def decayed() -> float:
     """For s = 1 and rho < 1, R(v0,vL) / C at 60 layers of norm 0.9, less 0.9^60."""
     start = Linear.start(line(6), 3)
-    z = torch.cat([start.repeat(9)[: 60 * WIDTH**2], start[-(WIDTH**2) :]])
+    size = WIDTH**2
+    z = torch.cat([start.repeat(9)[: 60 * size], start[-size:]])
     return ratio(z, 60, 60, 0.9, False) - 0.9**60 * (1 + 1e-9)
 
 
@@ -187,20 +194,22 @@ def unstable() -> Outcome:
 def norms_of_he_layers() -> Outcome:
     """Remark 81: He initialisation achieves rho = 1, to a fifth; corrected: the mean square gain is
     1, and the largest norm above 2."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     norms = []
     gains = []
     for _ in range(20):
-        W = torch.randn(64, 64, generator=generator, dtype=torch.float64) * (2 / 64) ** 0.5
-        active = (torch.randn(32, 64, generator=generator, dtype=torch.float64) @ W.T > 0).double()
+        W = gauss(generator, 64, 64) * (2 / 64) ** 0.5
+        active = (gauss(generator, 32, 64) @ W.T > 0).double()
         D = active[:, :, None] * W
-        norms.append(float(torch.linalg.matrix_norm(D, 2).mean()))
-        gains.append(float(D.square().sum((1, 2)).mean() / 64))
+        squares = D.square().sum((1, 2))
+        norms.append(float(spectral_norm(D).mean()))
+        gains.append(float(squares.mean() / 64))
     witness = worked(
         "ReLU layer of width 64, He initialisation, 20 draws: largest norm, mean square gain",
         "1",
         "mean square gain 1",
         f"{min(norms):.1f} to {max(norms):.1f}, {sum(gains) / 20:.2f}",
     )
-    right = max(*(abs(gain - 1) - 0.2 for gain in gains), 2 - min(norms))
+    farthest = max(abs(gain - 1) for gain in gains)
+    right = max(farthest - 0.2, 2 - min(norms))
     return Outcome(min(norms) - 1.2, right, 20, witness)
