@@ -62,7 +62,8 @@ def draw(n: int, d: int, radius: float, draws: int = DRAWS, frobenius: bool = Fa
             scaled.append(radius * raw / raw.norm(dim=(-2, -1), keepdim=True))
         else:
             scaled.append(scale_to_norm(raw, radius))
-    return (*scaled, (2 * uniform(generator, draws, n, d) - 1) * radius**2)
+    b = (2 * uniform(generator, draws, n, d) - 1) * radius**2
+    return (*scaled, b)
 
 
 def measured(name: str, matrices: Matrices) -> Tensor:
@@ -86,10 +87,12 @@ def climb(name: str, matrices: Matrices, radius: float) -> float:
         moved = _moved(matrices, size, radius, generator)
         value = measured(name, moved)
         better = value > best
+        accepted = better[:, None, None]
         pairs = zip(moved, matrices, strict=True)
-        matrices = tuple(torch.where(better[:, None, None], new, old) for new, old in pairs)
+        matrices = tuple(torch.where(accepted, new, old) for new, old in pairs)
         best = torch.where(better, value, best)
-        size *= 1.2 if float(better.double().mean()) > 0.2 else 0.8
+        rate = float(better.double().mean())
+        size *= 1.2 if rate > 0.2 else 0.8
     return float(best.max())
 
 
@@ -98,9 +101,12 @@ def _moved(matrices: Matrices, size: float, radius: float, generator: torch.Gene
     moved = []
     for old in matrices:
         noise = torch.randn(old.shape, generator=generator, dtype=old.dtype)
-        moved.append(old + size * old.abs().mean() * noise)
-    *scaled, b = moved
-    return (*(scale_to_norm(new, radius) for new in scaled), b.clamp(-(radius**2), radius**2))
+        step = size * old.abs().mean()
+        moved.append(old + step * noise)
+    *raw, b = moved
+    scaled = [scale_to_norm(new, radius) for new in raw]
+    largest = radius**2
+    return (*scaled, b.clamp(-largest, largest))
 
 
 def bound_check(name: str) -> Outcome:
@@ -134,7 +140,8 @@ def mean_value_fact() -> Outcome:
     generator = seeded(0)
     a = gauss(generator, 100, 4, 4)
     x, y = gauss(generator, 2, 100, 4, 1).unbind(0)
-    moved = (torch.tanh(a @ x) - torch.tanh(a @ y)).norm(dim=(-2, -1))
+    difference = torch.tanh(a @ x) - torch.tanh(a @ y)
+    moved = difference.norm(dim=(-2, -1))
     limit = spectral_norm(a) * (x - y).norm(dim=(-2, -1))
     return Outcome(float((moved / limit).max()) - 1, instances=100)
 
@@ -147,8 +154,10 @@ def product_fact() -> Errors:
     for k in range(1, 7):
         size, phase = (uniform(generator, 2, 50, k, 1) * 2).unbind(0)
         values = (1 + size * torch.sin(x + phase)).prod(-2)
-        slope = (values.diff(dim=-1) / x.diff()).abs().amax(-1)
-        limit = 2 ** (k - 1) * size.amax((-2, -1)) * (1 + size).prod(-2).squeeze(-1)
+        slopes = values.diff(dim=-1) / x.diff()
+        slope = slopes.abs().amax(-1)
+        largest = (1 + size).prod(-2).squeeze(-1)
+        limit = 2 ** (k - 1) * size.amax((-2, -1)) * largest
         yield float((slope / limit).max()) - 1
 
 
@@ -169,18 +178,22 @@ def third_derivative(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
 
     def output(t: Tensor) -> Tensor:
         moved = x + t * d
-        return torch.softmax(moved.mT @ w @ moved[:, 0], 0) @ (moved.mT @ v[:, 0])
+        f = torch.softmax(moved.mT @ w @ moved[:, 0], 0)
+        return f @ (moved.mT @ v[:, 0])
 
     return grad(grad(grad(output)))(zeros(()))
 
 
 def third_cumulants(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
     """The four cumulants that the third derivative is the sum of."""
-    f = torch.softmax(x.mT @ w @ x[:, 0], 0)
-    h = x.mT @ v[:, 0]
-    e = d.mT @ v[:, 0]
-    first = d.mT @ w @ x[:, 0] + x.mT @ w @ d[:, 0]
-    second = 2 * d.mT @ w @ d[:, 0]
+    x0 = x[:, 0]
+    d0 = d[:, 0]
+    v0 = v[:, 0]
+    f = torch.softmax(x.mT @ w @ x0, 0)
+    h = x.mT @ v0
+    e = d.mT @ v0
+    first = d.mT @ w @ x0 + x.mT @ w @ d0
+    second = 2 * d.mT @ w @ d0
     terms = [
         3 * cumulant(f, e, second),
         3 * cumulant(f, e, first, first),

@@ -47,8 +47,9 @@ def modulus_of_means() -> Outcome:
 
     def mean(first: Tensor) -> Tensor:
         moved = torch.cat([first.view(1, 1), x[:, 1:]], 1)
-        f = torch.softmax(moved.mT @ w @ moved[:, 0], 0)
-        return (f * (moved.mT @ w)[:, 0]).sum()
+        keys = moved.mT @ w
+        f = torch.softmax(keys @ moved[:, 0], 0)
+        return (f * keys[:, 0]).sum()
 
     slope = float(grad(mean)(x[0, 0]))
     witness = worked(
@@ -103,7 +104,8 @@ def block_symmetry() -> Outcome:
     for n, d in SIZES:
         x, _, w, v, _ = draw(n, d, RADII[0], 3)
         blocks = token_blocks(att.output_hessians(x, w, v), n)
-        skew = (blocks - blocks.mT).norm(dim=(-2, -1)) / blocks.norm().clamp_min(1e-12)
+        difference = (blocks - blocks.mT).norm(dim=(-2, -1))
+        skew = difference / blocks.norm().clamp_min(1e-12)
         same_token = torch.eye(n, dtype=torch.bool).expand(skew.shape)
         corrected.append(float(skew[same_token].max()))
         if n == 1:
@@ -127,7 +129,8 @@ def blocks_bound_matrix() -> BothErrors:
     generator = seeded(0)
     all_ones = ones(1, 2, 2)
     cases = [(2, all_ones)]
-    cases += [(n, gauss(generator, 50, 2 * n, 2 * n)) for n in (2, 3, 4)]
+    for n in (2, 3, 4):
+        cases.append((n, gauss(generator, 50, 2 * n, 2 * n)))
     for n, raw in cases:
         matrix = raw + raw.mT
         blocks = token_blocks(matrix, n)
@@ -153,8 +156,10 @@ def term_bound() -> BothErrors:
         left = w @ x
         right = w.mT @ x @ f.mT
         first = own * left.square().sum(-2)
-        second = (left * right).sum(-2).abs() + left.norm(dim=-2) * right.norm(dim=-2)
-        norms = 2 * s.abs().amax(-1) * own * torch.maximum(first, second)
+        products = (left * right).sum(-2).abs()
+        second = products + left.norm(dim=-2) * right.norm(dim=-2)
+        larger = torch.maximum(first, second)
+        norms = 2 * s.abs().amax(-1) * own * larger
         largest = float(norms.max())
         yield largest / radius**6 - 1, largest / (4 * radius**6) - 1
     where = "n = d = 1, X = W = V = R = 2: |B_2|"

@@ -67,7 +67,7 @@ def calculus() -> Errors:
         yield from _calculus_errors(a, b, c, time)
 
 
-def _calculus_errors(a: Tensor, b: Tensor, c: Tensor, time: Tensor) -> list[float]:
+def _calculus_errors(a: Tensor, b: Tensor, c: Tensor, time: Tensor) -> Errors:
     """Of each rule at f = sin(a t + b), g = cos(c t)."""
 
     def f(t: Tensor) -> Tensor:
@@ -76,17 +76,22 @@ def _calculus_errors(a: Tensor, b: Tensor, c: Tensor, time: Tensor) -> list[floa
     def g(t: Tensor) -> Tensor:
         return torch.cos(c * t)
 
-    df = jacfwd(f)(time)
-    dg = jacfwd(g)(time)
-    rules = [
-        (df @ g(time) + f(time) @ dg, jacfwd(lambda t: f(t) @ g(t))(time)),
-        (3 * f(time)[0] ** 2 * df[0], jacfwd(lambda t: f(t)[0] ** 3)(time)),
-        (torch.exp(f(time)) * df, jacfwd(lambda t: torch.exp(f(t)))(time)),
-        (df[0] * g(time)[1] + f(time)[0] * dg[1], jacfwd(lambda t: f(t)[0] * g(t)[1])(time)),
-        (unit(4), jacfwd(lambda x: x * 1)(a)),
-        (zeros(4), jacfwd(lambda y: a + 0 * y)(time)),
-    ]
-    return [relative_error(rule, exact) for rule, exact in rules]
+    u = f(time)
+    v = g(time)
+    du = jacfwd(f)(time)
+    dv = jacfwd(g)(time)
+    exact = jacfwd(lambda t: f(t) @ g(t))(time)
+    yield relative_error(du @ v + u @ dv, exact)
+    exact = jacfwd(lambda t: f(t)[0] ** 3)(time)
+    yield relative_error(3 * u[0] ** 2 * du[0], exact)
+    exact = jacfwd(lambda t: torch.exp(f(t)))(time)
+    yield relative_error(torch.exp(u) * du, exact)
+    exact = jacfwd(lambda t: f(t)[0] * g(t)[1])(time)
+    yield relative_error(du[0] * v[1] + u[0] * dv[1], exact)
+    exact = jacfwd(lambda x: x * 1)(a)
+    yield relative_error(unit(4), exact)
+    exact = jacfwd(lambda y: a + 0 * y)(time)
+    yield relative_error(zeros(4), exact)
 
 
 def any_indices(k: Index) -> bool:
@@ -119,7 +124,8 @@ CHECKS["attention.b.16.part_2"] = by_x1(s, other1, b16_part_2)
 def residual(t: Terms, x: Tensor) -> Tensor:
     """c(X) (n, d) from Definitions B.4-B.8."""
     scores = (x.T @ t.w @ x).T
-    return torch.softmax(scores, -1) @ (x.T @ t.v) - t.b
+    f = torch.softmax(scores, -1)
+    return f @ (x.T @ t.v) - t.b
 
 
 def loss(t: Terms, x: Tensor) -> Tensor:
@@ -131,7 +137,8 @@ def matrix_form(t: Terms, w: Tensor) -> Tensor:
     """|D(X)^-1 exp(X^T W X) X^T V - B|_F^2 of Theorem J.1."""
     a = torch.exp(t.x.T @ w @ t.x)
     attention = a / a.sum(1, keepdim=True)
-    return (attention @ t.x.T @ t.v - t.b).square().sum()
+    c = attention @ t.x.T @ t.v - t.b
+    return c.square().sum()
 
 
 CHECKS["attention.theorem_j.1.loss"] = identity(
@@ -151,7 +158,8 @@ def residual_hessian(t: Terms) -> Tensor:
 
 def chain(t: Terms, factor: float) -> Tensor:
     """factor * sum_{i0,j0} c dc/dx as a vector over all entries of X."""
-    return factor * torch.einsum("ij,ijab->ab", residual(t, t.x), residual_jacobian(t))
+    summed = torch.einsum("ij,ijab->ab", residual(t, t.x), residual_jacobian(t))
+    return factor * summed
 
 
 CHECKS["attention.b.17"] = identity(
@@ -159,20 +167,23 @@ CHECKS["attention.b.17"] = identity(
 )
 
 
+def by_curvature(t: Terms) -> Tensor:
+    """sum c d2c, axes (j1, i1, j2, i2)."""
+    return torch.einsum("rs,rsaibk->aibk", residual(t, t.x), residual_hessian(t))
+
+
 def second(t: Terms, factor: float) -> Tensor:
     """factor * sum (dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c), axes (j1, i1, j2, i2)."""
     jacobian = residual_jacobian(t)
     outer = torch.einsum("rsai,rsbk->aibk", jacobian, jacobian)
-    curved = torch.einsum("rs,rsaibk->aibk", residual(t, t.x), residual_hessian(t))
-    return factor * (outer + curved)
+    return factor * (outer + by_curvature(t))
 
 
 def swapped(t: Terms) -> Tensor:
     """`second` with factor 2 and the second factor dc/dx_{i1,j2} that Lemma F.1 prints."""
     jacobian = residual_jacobian(t)
     outer = torch.einsum("rsai,rsbi->aib", jacobian, jacobian).unsqueeze(-1)
-    curved = torch.einsum("rs,rsaibk->aibk", residual(t, t.x), residual_hessian(t))
-    return 2.0 * (outer.expand(curved.shape) + curved)
+    return 2.0 * (outer + by_curvature(t))
 
 
 def dense_hessian(t: Terms) -> Tensor:
@@ -198,7 +209,8 @@ def layout() -> Errors:
     c_{i0,j0}."""
     for t in origins():
         d, n = t.x.shape
-        exact = residual_hessian(t).permute(0, 1, 3, 2, 5, 4).reshape(n, d, n * d, n * d)
+        by_token = residual_hessian(t).permute(0, 1, 3, 2, 5, 4)
+        exact = by_token.reshape(n, d, n * d, n * d)
         found = output_hessians(t.x, t.w, t.v)
         for place in itertools.product(range(n), range(d)):
             yield relative_error(found[place], exact[place])

@@ -58,8 +58,8 @@ def power_rate(h: Tensor) -> float:
     _, s, v = torch.linalg.svd(h)
     size = h.shape[1]
     start = ones(size) / math.sqrt(size)
-    square = (v[0] @ start) ** 2
-    tangent = float((1 - square) / square)
+    cosine = v[0] @ start
+    angle = float((1 - cosine**2) / cosine**2)
     ratio = float(s[1] / s[0])
     excess = []
     for steps in (1, 3, 6):
@@ -69,7 +69,7 @@ def power_rate(h: Tensor) -> float:
             p = p / p.norm()
         estimate = (h @ p).square().sum()
         error = 1 - float(estimate / s[0] ** 2)
-        bound = tangent * ratio ** (2 * steps)
+        bound = angle * ratio ** (2 * steps)
         excess.append(error / bound - 1)
     return max(excess)
 

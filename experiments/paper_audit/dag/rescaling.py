@@ -42,7 +42,8 @@ def changes(z: Tensor) -> tuple[float, float]:
         allowed = 2 * EPS * clean.distance(v, w) + 1e3 * EPS**2
         printed.append(change / float(block.norm()) - allowed)
         size = clean.path_norm(v) * clean.path_norm(w) * float(clean.base.norm())
-        bound = (clean.depth(v) + clean.depth(w)) * EPS * size * (1 + 1e-4)
+        edges = clean.depth(v) + clean.depth(w)
+        bound = edges * EPS * size * (1 + 1e-4)
         right.append(change / (bound + 1e-12 * size) - 1 if bound else change)
     return max(printed) / EPS, max(right)
 
@@ -55,7 +56,7 @@ def theorem_43() -> Outcome:
     Corrected: absolute change over (l_v + l_w) e_D Π‖D‖₂ ‖∇²ℓ‖_F, l the number of edges to the
     output; attacked.
     """
-    start = torch.cat([Linear.start(GRAPHS[0], 0), Linear.start(GRAPHS[0], 1)])
+    start = torch.cat([Linear.start(GRAPHS[0], k) for k in (0, 1)])
     printed, _ = changes(start)
     right, _ = attack(lambda z: changes(z)[1], start, 60)
     witness = worked(
@@ -86,12 +87,14 @@ def rescaled(
             for name, parameter in dag.nodes[child].parameters().items():
                 if name.endswith("weight"):
                     parameter /= a
-    return exact(case), exact(Instance("rescaled", dag, case.x, case.y))
+    after = Instance("rescaled", dag, case.x, case.y)
+    return exact(case), exact(after)
 
 
 def change_of_couplings(before: Blocks, after: Blocks) -> float:
-    pairs = zip(couplings(of_example(before)), couplings(of_example(after)), strict=True)
-    return max(abs(x - y) for x, y in pairs)
+    of_before = couplings(of_example(before))
+    of_after = couplings(of_example(after))
+    return max(abs(x - y) for x, y in zip(of_before, of_after, strict=True))
 
 
 @CHECKS.clause("dag.thm44", instances=6)
@@ -99,10 +102,12 @@ def theorem_44() -> Errors:
     powers = {("h1", "h1"): 2, ("h1", "h2"): 1, ("h2", "h2"): 0}
     for seed, act in enumerate((nn.ReLU, nn.LeakyReLU, nn.Identity)):
         for a in (0.1, 3.0):
-            before, after = rescaled(chain(seed, act, widths=(3, 4, 3)), a, "h1", ("h2",))
+            case = chain(seed, act, widths=(3, 4, 3))
+            before, after = rescaled(case, a, "h1", ("h2",))
             for pair, power in powers.items():
-                change = (after[pair] * a**power - before[pair]).abs().max()
-                yield float(change) / float(before[pair].abs().max())
+                change = after[pair] * a**power - before[pair]
+                size = float(before[pair].abs().max())
+                yield float(change.abs().max()) / size
             yield change_of_couplings(before, after)
 
 

@@ -44,7 +44,8 @@ def ratio(z: Tensor, depth: int, k: int, rho: float, skips: bool) -> float:
         if skips:
             block = block + unit(WIDTH)
         whole = block @ whole
-    return float((whole.T @ base).norm() / base.norm().clamp_min(1e-300))
+    transmitted_base = whole.T @ base
+    return float(transmitted_base.norm() / base.norm().clamp_min(1e-300))
 
 
 def searched(
@@ -60,7 +61,8 @@ def searched(
     plus = unit(WIDTH).flatten().repeat(depth + 1, 1)
     minus = plus.clone()
     minus[:depth:k] *= -1
-    return max(attack(excess, z, 30)[0] for z in (random, plus.flatten(), minus.flatten()))
+    starts = (random, plus.flatten(), minus.flatten())
+    return max(attack(excess, start, 30)[0] for start in starts)
 
 
 SHAPES = ((2, 1), (4, 1), (4, 2), (6, 3), (6, 2))
@@ -103,7 +105,8 @@ def scaling() -> BothErrors:
     exp(−c rho)."""
     depth = 10**9
     for k, c, rho in itertools.product((1, 2, 3, 4), (0.5, 1.0, 2.0), (0.3, 0.9)):
-        value = math.exp(depth / k * math.log1p(-((c * rho / depth) ** k)))
+        shrinkage = (c * rho / depth) ** k
+        value = math.exp(depth / k * math.log1p(-shrinkage))
         limit = math.exp(-c * rho) if k == 1 else 1.0
         yield abs(value - 1), abs(value - limit)
     return worked(
@@ -165,7 +168,8 @@ def summands_psd() -> Outcome:
     """Proof sketch of (b'): the summand D_p^T d2 loss of a skip path is PSD? D_p = ((0, 1), (0,
     0)), d2 loss = I."""
     term = real([[0.0, 1.0], [0.0, 0.0]]).T
-    smallest = float(torch.linalg.eigvalsh((term + term.T) / 2)[0])
+    values = torch.linalg.eigvalsh((term + term.T) / 2)
+    smallest = float(values[0])
     witness = worked(
         "D_p = ((0, 1), (0, 0)), ∇²ℓ = I: smallest eigenvalue of the symmetric part",
         ">= 0",

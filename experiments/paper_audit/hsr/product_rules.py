@@ -71,8 +71,8 @@ def symmetries() -> Errors:
         yield relative_error(t.omega(i, j), t.omega(j, i))
         swapped = t.G_phi(j, i)[:, [0, 2, 1, 3]] @ kron(i.o, j.o)
         yield relative_error(swapped, t.G_phi(j, i) @ kron(j.o, i.o))
-        ordered = torch.stack([i.s1 * j.s1, i.s1 * j.delta, i.delta * j.s1, i.delta * j.delta])
-        yield relative_error(kron(i.o, j.o), ordered)
+        ordered = [i.s1 * j.s1, i.s1 * j.delta, i.delta * j.s1, i.delta * j.delta]
+        yield relative_error(kron(i.o, j.o), torch.stack(ordered))
 
 
 @CHECKS.clause("hsr.lemma1")
@@ -80,9 +80,11 @@ def kronecker() -> Errors:
     generator = seeded(0)
     for rows, middle, columns in ((1, 1, 1), (3, 2, 4), (5, 4, 2)):
         x = gauss(generator, 3, 1)
-        A, C = (gauss(generator, rows, middle) for _ in range(2))
+        A, C = gauss(generator, 2, rows, middle)
         B = gauss(generator, middle, columns)
-        yield relative_error(kron(x, A @ B), kron(x, A) @ B)
-        yield relative_error(kron(x, A + C), kron(x, A) + kron(x, C))
-        beside = torch.cat([kron(x, A), kron(x, C)], 1)
-        yield relative_error(kron(x, torch.cat([A, C], 1)), beside)
+        x_A = kron(x, A)
+        x_C = kron(x, C)
+        yield relative_error(kron(x, A @ B), x_A @ B)
+        yield relative_error(kron(x, A + C), x_A + x_C)
+        columns_of_both = torch.cat([x_A, x_C], 1)
+        yield relative_error(kron(x, torch.cat([A, C], 1)), columns_of_both)

@@ -68,10 +68,13 @@ def sample_hessian(c: Bias) -> Tensor:
     ww = torch.outer(c.w, c.w)
     for x, delta in zip(c.x, c.residual, strict=True):
         hidden = c.v * x + c.b
-        wv = delta * x * eye + x * torch.outer(hidden, c.w)
-        wb = delta * eye + torch.outer(hidden, c.w)
+        hidden_w = torch.outer(hidden, c.w)
+        wv = delta * x * eye + x * hidden_w
+        wb = delta * eye + hidden_w
+        vb = x * ww
         first = [torch.outer(hidden, hidden), wv, wb]
-        total += tensors.block_matrix(first, [wv.T, x**2 * ww, x * ww], [wb.T, x * ww, ww])
+        second = [wv.T, x**2 * ww, vb]
+        total += tensors.block_matrix(first, second, [wb.T, vb, ww])
     return total / len(c.x)
 
 
@@ -81,11 +84,12 @@ mean_square = Formula(lambda c: (c.x**2).mean())
 block_wv = dx * identity + mean_square * outer(v, w)
 block_wb = d0 * identity + outer(b, w)
 block_ww = mean_square * outer(v, v) + outer(b, b)
+block_bb = outer(w, w)
 empty = 0 * identity
 block_hessian = block_matrix(
     [block_ww, block_wv, block_wb],
-    [block_wv.T, mean_square * outer(w, w), empty],
-    [block_wb.T, empty, outer(w, w)],
+    [block_wv.T, mean_square * block_bb, empty],
+    [block_wb.T, empty, block_bb],
 )
 """Eqs. (74)–(79), for mean x = 0."""
 CHECKS["scalar.eq74_79"] = matches(centred_cases, dense_hessian, block_hessian)
@@ -105,7 +109,9 @@ CHECKS["scalar.eq80_82"] = matches(bias_cases, shifted, low_rank)
 eq83_first = [low**2, low * dx, low * d0]
 eq83_second = [low * dx, low**2 - d0**2, dx * d0]
 eq83_third = [low * d0, dx * d0, low**2 - dx**2]
-eq83 = -matrix(eq83_first, eq83_second, eq83_third) / (low * (low**2 - r2))
+kernel_factor = low * (low**2 - r2)
+"""λ (λ² − r²)."""
+eq83 = -matrix(eq83_first, eq83_second, eq83_third) / kernel_factor
 """Inverse of the 3×3 matrix."""
 CHECKS["scalar.eq83"] = matches(bias_cases, inverse(kernel), eq83)
 
@@ -119,7 +125,7 @@ eq84_second = [
     low * dx * b + dx * d0 * w,
     low * d0 * b + (low**2 - dx**2) * w,
 ]
-eq84 = -stack([cat(eq84_first), cat(eq84_second)], dim=1) / (low * (low**2 - r2))
+eq84 = -stack([cat(eq84_first), cat(eq84_second)], dim=1) / kernel_factor
 """A⁻¹ U."""
 solved_columns = kron(inverse(kernel), identity) @ columns
 """A⁻¹ U, numerically."""
@@ -130,10 +136,10 @@ form_first = (vv + ww) * low**2 + 2 * dx * wv * low - d0**2 * ww
 form_second = (bb + ww) * low**2 + 2 * d0 * wb * low - dx**2 * ww
 form = matrix([form_first, form_corner], [form_corner, form_second])
 """B of Eq. (85) at LAMBDA."""
-eq85 = -form / (low * (low**2 - r2))
+eq85 = -form / kernel_factor
 CHECKS["scalar.eq85"] = matches(bias_cases, columns.T @ solved_columns, eq85)
 
-sextic_value = det(form - low * (low**2 - r2) * tensors.unit(2))
+sextic_value = det(form - kernel_factor * tensors.unit(2))
 """|B − λ(λ² − r²) I| after Eq. (85)."""
 dense_sextic_value = det(shifted) / (-low * (low**2 - r2)) ** (m - 2)
 """|H − λI| / |K − λI|^(m−2), K the 3×3 kernel: what the polynomial of degree 6 has to be at
@@ -152,7 +158,8 @@ def dense_sextic(c: Bias) -> Tensor:
             values = torch.cat([values[:nearest], values[nearest + 1 :]])
     coefficients = tensors.ones(1)
     for value in values:
-        coefficients = pad(coefficients, (0, 1)) - value * pad(coefficients, (1, 0))
+        times_variable = pad(coefficients, (0, 1))
+        coefficients = times_variable - value * pad(coefficients, (1, 0))
     return coefficients
 
 
@@ -179,18 +186,17 @@ def eq86_96(norms: Formula, sign: float) -> list[Formula]:
     return [one, l5, l4, l3, l2, l1, l0]
 
 
-right_sextic = eq86_96(right_norms, -1.0)
-CHECKS["scalar.eq86_96"] = matches(
-    bias_cases, dense_sextic, stack(eq86_96(printed_norms, -1.0)), stack(right_sextic)
-)
-CHECKS["scalar.eq93_95"] = matches(
-    bias_cases, dense_sextic, stack(eq86_96(right_norms, 1.0)), stack(right_sextic)
-)
+right_coefficients = eq86_96(right_norms, -1.0)
+right_sextic = stack(right_coefficients)
+printed_sextic = stack(eq86_96(printed_norms, -1.0))
+printed_signs = stack(eq86_96(right_norms, 1.0))
+CHECKS["scalar.eq86_96"] = matches(bias_cases, dense_sextic, printed_sextic, right_sextic)
+CHECKS["scalar.eq93_95"] = matches(bias_cases, dense_sextic, printed_signs, right_sextic)
 
 
 def collected(norms: Formula) -> Formula:
     """The display after (96); its signs are right, ‖b‖ is not."""
-    l6, l5, l4, *others = right_sextic
+    l6, l5, l4, *others = right_coefficients
     return stack([l6, l5, l4 - right_norms + norms, *others])
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, dot
+from torch.linalg import vector_norm
 
 from experiments.paper_audit import checks
 from experiments.paper_audit.checks import Check
@@ -38,7 +39,9 @@ def vector(*entries: float) -> Tensor:
 
 def hand_cases() -> list[Linear]:
     """w = (1, 2), v = (1, −1), one sample x = 1, y = 1 or −3: ⟨w, v⟩ = −1, mean xδ = −2 or 2."""
-    return [Linear(vector(1, 2), vector(1, -1), vector(1), vector(y)) for y in (1.0, -3.0)]
+    w = vector(1, 2)
+    v = vector(1, -1)
+    return [Linear(w, v, vector(1), vector(y)) for y in (1.0, -3.0)]
 
 
 @lru_cache
@@ -68,22 +71,43 @@ def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
     fixes n."""
     cases = []
     if not samples:
-        cases.append(Relu(vector(1, 2, 1), vector(1, -1, 2), vector(1, -1), vector(0, 1)))
-    for seed, (m, n) in enumerate(((2, 4), (3, 6), (5, 8), (10, 12))):
+        w = vector(1, 2, 1)
+        v = vector(1, -1, 2)
+        cases.append(Relu(w, v, vector(1, -1), vector(0, 1)))
+    for seed, (m, n) in enumerate(RELU_SIZES):
         (w, v), x, y = random_instance(40 + seed, m, samples or n)
-        v = torch.cat([v[:1].abs(), -v[1:2].abs(), v[2:]])
+        v = with_both_signs(v)
         if samples != 1:
-            x = torch.cat([x[:1].abs(), -x[1:2].abs(), x[2:]])
+            x = with_both_signs(x)
         cases += [Relu(w, v, x, y), Relu(w, v, -x, y)]
     return tuple(cases)
+
+
+RELU_SIZES = ((2, 4), (3, 6), (5, 8), (10, 12))
+"""m and n of random ReLU networks."""
+
+
+def with_both_signs(values: Tensor) -> Tensor:
+    """The numbers, the first turned positive and the second negative."""
+    signed = values.clone()
+    signed[0] = values[0].abs()
+    signed[1] = -values[1].abs()
+    return signed
+
+
+BIAS_SIZES = ((2, 3), (3, 5), (4, 9), (8, 12))
+"""m and n of random networks with bias."""
 
 
 @lru_cache
 def bias_cases(centred: bool = True, unit: bool = True) -> tuple[Bias, ...]:
     """One by hand, then random networks with bias; centred: mean x = 0; unit: mean x² = 1 as
     well."""
-    cases = [Bias(vector(1, 2), vector(1, 0), vector(1, -1), vector(0, 1), vector(1, 1))]
-    for seed, (m, n) in enumerate(((2, 3), (3, 5), (4, 9), (8, 12))):
+    w = vector(1, 2)
+    v = vector(1, 0)
+    b = vector(1, 1)
+    cases = [Bias(w, v, vector(1, -1), vector(0, 1), b)]
+    for seed, (m, n) in enumerate(BIAS_SIZES):
         (w, v, b), x, y = random_instance(80 + seed, m, n, layers=3)
         if centred:
             x = x - x.mean()
@@ -109,9 +133,10 @@ def theorem6_cases() -> tuple[Bias, ...]:
     """As `plain_bias_cases`, with ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖."""
     cases = []
     for case in plain_bias_cases():
-        b = case.b - dot(case.b, case.v) / case.vv * case.v
-        b = b * torch.linalg.vector_norm(case.v) / torch.linalg.vector_norm(b)
-        cases.append(Bias(case.w, case.v, case.x, case.y, b))
+        v = case.v
+        b = case.b - dot(case.b, v) / case.vv * v
+        b = b * vector_norm(v) / vector_norm(b)
+        cases.append(Bias(case.w, v, case.x, case.y, b))
     return tuple(cases)
 
 
@@ -135,12 +160,12 @@ def errors(
 
 def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
     """‖H z − λ z‖ / (‖H‖₂ ‖z‖); 1 for the zero vector, which is no eigenvector."""
-    norm = torch.linalg.vector_norm(vector)
+    norm = vector_norm(vector)
     scale = spectral_norm(hessian)
     if norm <= 1e-12 * (1 + scale):
         return 1.0
     residual = hessian @ vector - value * vector
-    return float(torch.linalg.vector_norm(residual) / (scale * norm))
+    return float(vector_norm(residual) / (scale * norm))
 
 
 def distance_to_spectrum(case: Case, values: Tensor) -> float:
@@ -153,4 +178,5 @@ def distance_to_spectrum(case: Case, values: Tensor) -> float:
 
 def ascending(*parts: Tensor) -> Tensor:
     """All numbers in one ascending vector."""
-    return torch.cat([part.reshape(-1) for part in parts]).sort().values
+    numbers = torch.cat([part.reshape(-1) for part in parts])
+    return numbers.sort().values

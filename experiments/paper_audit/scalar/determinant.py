@@ -39,12 +39,11 @@ LAMBDA = 0.731
 upper_left = a * outer(w, w)
 lower_right = a * outer(v, v)
 corner = a * outer(v, w) + d * identity
-CHECKS["scalar.eq7_8"] = matches(linear_cases, dense_gradient, cat([d * w, d * v]))
+gradient = cat([d * w, d * v])
+CHECKS["scalar.eq7_8"] = matches(linear_cases, dense_gradient, gradient)
 CHECKS["scalar.eq9"] = matches(linear_cases, lambda c: c.hessian[c.m :, c.m :], lower_right)
 CHECKS["scalar.eq10"] = matches(linear_cases, lambda c: c.hessian[: c.m, : c.m], upper_left)
-CHECKS["scalar.eq11"] = matches(
-    linear_cases, lambda c: c.hessian[c.m :, : c.m], d * identity + a * outer(v, w)
-)
+CHECKS["scalar.eq11"] = matches(linear_cases, lambda c: c.hessian[c.m :, : c.m], corner)
 
 printed_matrix = block_matrix([upper_left, corner], [corner, lower_right])
 """Eq. (12) as printed: a v wᵀ + d I in both corners."""
@@ -71,9 +70,10 @@ CHECKS["scalar.eq13"] = matches(
 def schur_of_hessian(c: Linear) -> Tensor:
     """Schur complement of the lower right block in the automatic H − λI."""
     shifted = c.hessian - LAMBDA * unit(2 * c.m)
-    a = shifted[: c.m, : c.m]
-    b = shifted[: c.m, c.m :]
-    return a - b @ torch.linalg.solve(shifted[c.m :, c.m :], shifted[c.m :, : c.m])
+    above, below = shifted.split(c.m)
+    left, right = above.split(c.m, 1)
+    below_left, below_right = below.split(c.m, 1)
+    return left - right @ torch.linalg.solve(below_right, below_left)
 
 
 def schur(left: Formula, middle: Formula, right: Formula) -> Formula:
@@ -87,7 +87,8 @@ right_schur = schur(corner.T, shifted_inverse, corner)
 printed_schur = schur(corner, shifted_inverse, corner)
 CHECKS["scalar.eq14"] = matches(linear_cases, schur_of_hessian, printed_schur, right_schur)
 
-woodbury = -identity / LAMBDA - a / (LAMBDA * (LAMBDA - vv * a)) * outer(v, v)
+woodbury_factor = a / (LAMBDA * (LAMBDA - vv * a))
+woodbury = -identity / LAMBDA - woodbury_factor * outer(v, v)
 """Eq. (15)."""
 CHECKS["scalar.eq15"] = matches(linear_cases, shifted_inverse, woodbury)
 
@@ -98,12 +99,10 @@ mixed = outer(w, v) + outer(v, w)
 big = LAMBDA * (LAMBDA - a * vv)
 of_ww = a + a**2 * vv / LAMBDA + a**3 * vv**2 / big
 of_mixed = a * d / LAMBDA + a**2 * d * vv / big
-eq17_19 = (
-    of_ww * outer(w, w)
-    + of_mixed * mixed
-    + a * d**2 / big * outer(v, v)
-    + (d**2 / LAMBDA - LAMBDA) * identity
-)
+of_vv = a * d**2 / big
+of_identity = d**2 / LAMBDA - LAMBDA
+outer_products = of_ww * outer(w, w) + of_mixed * mixed + of_vv * outer(v, v)
+eq17_19 = outer_products + of_identity * identity
 CHECKS["scalar.eq17_19"] = matches(linear_cases, schur_of_hessian, eq17_19)
 
 squares = LAMBDA * outer(w, w) + d * mixed + d**2 / LAMBDA * outer(v, v)

@@ -45,7 +45,8 @@ outliers = stack([trace + outlier_gap, trace - outlier_gap]) / 2
 
 def spectrum(c: Linear) -> Tensor:
     """Theorem 1: ±d, m−1 times each, and the outliers."""
-    return ascending(c.d.expand(c.m - 1), -c.d.expand(c.m - 1), outliers(c))
+    bulk = c.d.expand(c.m - 1)
+    return ascending(bulk, -bulk, outliers(c))
 
 
 CHECKS["scalar.thm1"] = matches(linear_cases, dense_eigenvalues, spectrum)
@@ -72,9 +73,8 @@ dense_outliers = stack([first_outlier, second_outlier])
 eq2_gap = root(trace**2 / 4 - product_of_outliers)
 eq2 = stack([trace / 2 + eq2_gap, trace / 2 - eq2_gap, trace])
 """(λ1, λ2, tr H) with tr H = σ²(‖w‖² + ‖v‖²)."""
-CHECKS["scalar.eq2"] = matches(
-    linear_cases, stack([first_outlier, second_outlier, dense_trace]), eq2
-)
+dense_eq2 = stack([first_outlier, second_outlier, dense_trace])
+CHECKS["scalar.eq2"] = matches(linear_cases, dense_eq2, eq2)
 
 imbalance = (a * (ww - vv)) ** 2
 angle = 4 * a**2 * (ww * vv - wv**2)
@@ -114,7 +114,8 @@ def sections(target: float) -> list[Linear]:
     cases = []
     for seed, share in enumerate((0.4, -0.5, 0.1, 0.3, 0.9, 1.1, 2.0)):
         (w, v), x, _ = random_instance(seed, 1 + seed, 1 + seed)
-        cases.append(Linear(w * share * target / dot(w, v), v, x, target * x))
+        scaled = w * share * target / dot(w, v)
+        cases.append(Linear(scaled, v, x, target * x))
     return cases
 
 
@@ -126,7 +127,9 @@ def phase_violation(c: Linear, phase: str) -> float:
     """How far λ1 − tr H and λ2 are on the wrong side of zero for the phase, relative to tr H."""
     first, second = dense_outliers(c)
     side = -1.0 if phase == "late" else 1.0
-    return float(torch.maximum(side * (trace(c) - first), side * second) / trace(c))
+    sum_of_both = trace(c)
+    violation = torch.maximum(side * (sum_of_both - first), side * second)
+    return float(violation / sum_of_both)
 
 
 def printed_phase(c: Linear) -> str:

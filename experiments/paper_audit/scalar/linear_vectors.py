@@ -26,7 +26,9 @@ CHECKS = Checks()
 def outlier_vector(c: Linear, i: int) -> Tensor:
     """Eq. (3)."""
     value = outliers(c)[i]
-    return torch.cat([value * c.w + c.d * c.v, c.d * c.w + value * c.v])
+    z_v = value * c.w + c.d * c.v
+    z_w = c.d * c.w + value * c.v
+    return torch.cat([z_v, z_w])
 
 
 def outlier_vectors_error(c: Linear) -> float:
@@ -43,7 +45,8 @@ def degenerate_cases() -> list[Linear]:
     cases = []
     for m in (1, 2, 5):
         (w, _), x, y = random_instance(m, m, 6)
-        cases += [Linear(w, -w, x, y), Linear(w, 2 * w, x, dot(w, 2 * w) * x)]
+        v = 2 * w
+        cases += [Linear(w, -w, x, y), Linear(w, v, x, dot(w, v) * x)]
     return cases
 
 
@@ -72,7 +75,8 @@ def gradient_form_error(c: Linear) -> float:
 def outlier_angle(c: Linear) -> float:
     first = outlier_vector(c, 0)
     second = outlier_vector(c, 1)
-    return abs(float(dot(first, second) / (vector_norm(first) * vector_norm(second))))
+    scale = vector_norm(first) * vector_norm(second)
+    return abs(float(dot(first, second) / scale))
 
 
 CHECKS["scalar.thm2_gradient"] = errors(several, gradient_form_error)
@@ -122,7 +126,9 @@ def eigen_system_error(c: Linear) -> float:
         top = (shared * c.w + first).abs().max()
         bottom = (shared * c.v + second).abs().max()
         cross = dot(first, c.v) - dot(second, c.w)
-        found += [float(top) / scale, float(bottom) / scale, abs(float(cross)) / (scale * size)]
+        found.append(float(top) / scale)
+        found.append(float(bottom) / scale)
+        found.append(abs(float(cross)) / (scale * size))
     return max(found)
 
 
@@ -137,8 +143,10 @@ def eq53_57_error(c: Linear) -> float:
         factor = c.d**2 - value**2
         z1 = (value * c.w + c.d * c.v) / factor
         z2 = (c.d * c.w + value * c.v) / factor
-        found.append(float((c.d * z2 - value * z1 - c.w).abs().max()) / scale)
-        found.append(float((c.d * z1 - value * z2 - c.v).abs().max()) / scale)
+        first = c.d * z2 - value * z1 - c.w
+        second = c.d * z1 - value * z2 - c.v
+        found.append(float(first.abs().max()) / scale)
+        found.append(float(second.abs().max()) / scale)
         found.append(eigen_error(c.hessian, torch.cat([z1, z2]), value))
     return max(found)
 
@@ -149,7 +157,8 @@ CHECKS["scalar.eq53_57"] = errors(several, eq53_57_error)
 def sine(left: Tensor, right: Tensor) -> float:
     """Of the angle between two vectors."""
     cosine = left @ right / (left.norm() * right.norm())
-    return float((1 - cosine**2).clamp_min(0).sqrt())
+    square = (1 - cosine**2).clamp_min(0)
+    return float(square.sqrt())
 
 
 @CHECKS.clause("scalar.eq52.cases")

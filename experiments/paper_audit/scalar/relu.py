@@ -85,10 +85,14 @@ CHECKS["scalar.cell_residual"] = matches(
 
 def gradient(c: Relu) -> Tensor:
     """Eqs. (35), (36), averaged over the samples."""
-    active = torch.where(c.x[:, None] > 0, (c.v > 0).double(), (c.v <= 0).double())
-    slopes = active * c.x[:, None]  # (n, m)
-    delta = (slopes * c.v) @ c.w - c.y
-    return torch.cat([delta @ (slopes * c.w), delta @ (slopes * c.v)]) / len(c.y)
+    x = c.x[:, None]
+    active = torch.where(x > 0, (c.v > 0).double(), (c.v <= 0).double())
+    slopes = active * x  # (n, m)
+    hidden = slopes * c.v
+    delta = hidden @ c.w - c.y
+    by_v = delta @ (slopes * c.w)
+    by_w = delta @ hidden
+    return torch.cat([by_v, by_w]) / len(c.y)
 
 
 CHECKS["scalar.eq35_36"] = matches(relu_cases, dense_gradient, gradient)
@@ -101,8 +105,9 @@ def single_hessian(c: Relu) -> Tensor:
     v = c.v * active
     w = c.w * active
     delta = dot(w, v) * x - c.y[0]
-    corner = torch.diag(delta * x * active) + x**2 * outer(v, w)
-    return block_matrix([x**2 * outer(w, w), corner.T], [corner, x**2 * outer(v, v)])
+    square = x**2
+    corner = torch.diag(delta * x * active) + square * outer(v, w)
+    return block_matrix([square * outer(w, w), corner.T], [corner, square * outer(v, v)])
 
 
 def single_samples() -> tuple[Relu, ...]:
@@ -120,9 +125,11 @@ def average_hessian(c: Relu) -> Tensor:
         neurons = neurons_of(c, sign)
         v = c.v * neurons
         w = c.w * neurons
+        scale = share * cell.a
         corner = share * (torch.diag(cell.d * neurons) + cell.a * outer(v, w))
-        first = [share * cell.a * outer(w, w), corner.T]
-        total += block_matrix(first, [corner, share * cell.a * outer(v, v)])
+        first = [scale * outer(w, w), corner.T]
+        second = [corner, scale * outer(v, v)]
+        total += block_matrix(first, second)
     return total
 
 
@@ -149,9 +156,10 @@ def cell_matrix(c: Relu) -> Tensor:
 
 def off_diagonal(c: Relu) -> float:
     """Largest entry between the cells, relative to the largest of all."""
-    arranged = c.hessian[order(c)][:, order(c)]
+    places = order(c)
+    sizes = c.hessian[places][:, places].abs()
     q = 2 * int((c.v > 0).sum())
-    return float(arranged[:q, q:].abs().max() / arranged.abs().max())
+    return float(sizes[:q, q:].max() / sizes.max())
 
 
 def block_structure_error(c: Relu) -> float:
@@ -191,8 +199,10 @@ def outlier_vector_error(c: Relu, sign: int, weighted: bool) -> float:
     d = cell.d * (share if weighted else 1.0)
     found = []
     for value in share * outliers(cell):
-        vector = torch.cat([value * cell.w + d * cell.v, d * cell.w + value * cell.v])
-        found.append(eigen_error(c.hessian, embedded(c, sign, vector), value))
+        z_v = value * cell.w + d * cell.v
+        z_w = d * cell.w + value * cell.v
+        vector = embedded(c, sign, torch.cat([z_v, z_w]))
+        found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
 
@@ -238,11 +248,16 @@ def density_error(c: Relu, sign: int) -> float:
     """Section 2: with the other cell's samples twice, the cell's block against (new share / old
     share) times itself."""
     others = c.x <= 0 if sign > 0 else c.x > 0
-    more = Relu(c.w, c.v, torch.cat([c.x, c.x[others]]), torch.cat([c.y, c.y[others]]))
+    x = torch.cat([c.x, c.x[others]])
+    y = torch.cat([c.y, c.y[others]])
+    more = Relu(c.w, c.v, x, y)
     neurons = neurons_of(c, sign)
     rows = torch.cat([neurons, neurons]).nonzero().flatten()
-    before, after = (case.hessian[rows][:, rows] for case in (c, more))
-    ratio = float(more.cell(sign)[1] / c.cell(sign)[1])
+    before = c.hessian[rows][:, rows]
+    after = more.hessian[rows][:, rows]
+    _, old_share = c.cell(sign)
+    _, new_share = more.cell(sign)
+    ratio = float(new_share / old_share)
     return relative_error(after, ratio * before)
 
 

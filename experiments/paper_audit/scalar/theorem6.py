@@ -81,9 +81,12 @@ eq106 = -2 / 27 * s**3 - vv * r2 / 3 + 2 / 3 * ww * r2
 CHECKS["scalar.eq104_106"] = matches(theorem6_cases, stack([eq104, eq105]), stack([eq104, eq106]))
 
 
-angle = lifted(torch.arccos)(1.5 * eq106 / eq104 * sqrt(-3 / eq104)) / 3
+cosine = 1.5 * eq106 / eq104 * sqrt(-3 / eq104)
+angle = lifted(torch.arccos)(cosine) / 3
 turns = 2 * torch.pi * torch.arange(3, dtype=torch.float64) / 3
-triple = s / 3 + 2 * sqrt(-eq104 / 3) * lifted(torch.cos)(angle - turns)
+amplitude = 2 * sqrt(-eq104 / 3)
+"""2 √(−p/3) of Eq. (107), for each of the two printed forms of t'."""
+triple = s / 3 + amplitude * lifted(torch.cos)(angle - turns)
 """Eq. (107) + s/3."""
 CHECKS["scalar.thm6_triple"] = errors(theorem6_cases, lambda c: distance_to_spectrum(c, triple(c)))
 
@@ -96,8 +99,11 @@ def theorem6(c: Bias) -> Tensor:
 
 def oblique_cases() -> list[Bias]:
     """‖v‖ = ‖b‖ without ⟨v, b⟩ = 0."""
-    cases = plain_bias_cases()
-    return [Bias(c.w, c.v, c.x, c.y, c.b / c.b.norm() * c.v.norm()) for c in cases]
+    cases = []
+    for c in plain_bias_cases():
+        b = c.b / c.b.norm() * c.v.norm()
+        cases.append(Bias(c.w, c.v, c.x, c.y, b))
+    return cases
 
 
 def unequal_cases() -> list[Bias]:
@@ -126,8 +132,6 @@ def bound_violation(c: Bias) -> float:
 CHECKS["scalar.triple_bounds"] = errors(theorem6_cases, bound_violation)
 
 
-amplitude = 2 * sqrt(-eq104 / 3)
-"""2 √(−p/3) of Eq. (107), for each of the two printed forms of t'."""
 t_prime = stack([2 * sqrt(r2 / 3 + s**2 / 9), 2 / 3 * sqrt(s**2 + 3 * r2)])
 """The two printed forms of t'."""
 CHECKS["scalar.t_prime"] = matches(theorem6_cases, stack([amplitude, amplitude]), t_prime)
@@ -149,7 +153,8 @@ def whitened_cases() -> list[Linear]:
     cases = []
     for c in linear_cases():
         x = c.x / (c.x**2).mean().sqrt()
-        cases.append(Linear(c.w, c.v, x, c.y - (x * c.y).mean() * x))
+        y = c.y - (x * c.y).mean() * x
+        cases.append(Linear(c.w, c.v, x, y))
     return cases
 
 

@@ -16,6 +16,7 @@ from experiments.paper_audit.checks import (
     Errors,
     Outcome,
     equality as equal,
+    excess,
     outcome_of,
     relative_error,
 )
@@ -74,7 +75,8 @@ def square(instance: Instance) -> Tensor:
     hidden = J + R @ R.T
     by_phi = (gram(instance, t.phi) * inputs**2).sum()
     by_psi = 2 * (gram(instance, t.psi) * inputs).sum()
-    return by_phi + by_psi + (gram(instance, t.omega) * hidden**2).sum()
+    by_omega = (gram(instance, t.omega) * hidden**2).sum()
+    return by_phi + by_psi + by_omega
 
 
 CHECKS["ws.theorem5"] = equality(square, dense_square, PAIRED)
@@ -104,10 +106,11 @@ def grams(instance: Instance) -> Grams:
     hidden = 1 + r @ r.T
     omega = s @ s.T
     deltas = error @ error.T
+    slopes = slope @ slope.T
     mixed = s * (slope**2 @ bend.T) * error.T
-    phi = omega * (slope @ slope.T) ** 2 + mixed + mixed.T + deltas * (bend @ bend.T)
+    phi = omega * slopes**2 + mixed + mixed.T + deltas * (bend @ bend.T)
     mixed = s * ((r * slope) @ f1.T) * error.T
-    psi = omega * hidden * (slope @ slope.T) + mixed + mixed.T + deltas * (f1 @ f1.T)
+    psi = omega * hidden * slopes + mixed + mixed.T + deltas * (f1 @ f1.T)
     return Grams(phi, psi, omega, h @ h.T, hidden)
 
 
@@ -124,7 +127,8 @@ def scanned_square(instance: Instance) -> Tensor:
     found = square(instance)
     for i, j in pairs(instance.samples):
         lost = i.V @ i.F(2) @ (j.F(1) - j.F(2)) @ i.V
-        found = found + t.inputs(i, j) ** 2 * i.delta * j.delta * lost
+        factor = t.inputs(i, j) ** 2 * i.delta * j.delta
+        found = found + factor * lost
     return found
 
 
@@ -139,7 +143,7 @@ def excess_square(instance: Instance) -> float:
     phi, psi, _, inputs, hidden = grams(instance)
     by_inputs = psi.square().sum() + (1 + phi.max()) * inputs.square().sum()
     bound = float(by_inputs + hidden.square().sum() / 16)
-    return (float(dense_square(instance)) - bound) / bound
+    return excess(float(dense_square(instance)), bound)
 
 
 def negative_phi(instance: Instance) -> float:
@@ -181,9 +185,11 @@ def kronecker() -> Errors:
         A, C = gauss(generator, 2, m, n)
         B, D = gauss(generator, 2, n, m)
         whole = (kron(A, C) @ kron(B, D)).trace()
-        yield relative_error(whole, (A @ B).trace() * (C @ D).trace())
+        parts = (A @ B).trace() * (C @ D).trace()
+        yield relative_error(whole, parts)
         a, b = gauss(generator, 2, n)
-        yield relative_error((torch.diag(a) @ torch.diag(b)).trace(), a @ b)
+        product = torch.diag(a) @ torch.diag(b)
+        yield relative_error(product.trace(), a @ b)
 
 
 def pairwise(trace: Pair, printed: Pair) -> Check:
@@ -229,21 +235,24 @@ def excess_phi(instance: Instance) -> float:
     """Lemma 7, relative to ||J + XᵀX||²."""
     phi, _, _, inputs, _ = grams(instance)
     scale = inputs.square().sum()
-    return float(((phi * inputs**2).sum() - phi.max() * scale) / scale)
+    whole = (phi * inputs**2).sum()
+    return float((whole - phi.max() * scale) / scale)
 
 
 def excess_psi(instance: Instance) -> float:
     """Lemma 8, likewise."""
     _, psi, _, inputs, _ = grams(instance)
     scale = inputs.square().sum()
-    return float((2 * (psi * inputs).sum() - psi.square().sum() - scale) / scale)
+    whole = 2 * (psi * inputs).sum()
+    return float((whole - psi.square().sum() - scale) / scale)
 
 
 def excess_omega(instance: Instance) -> float:
     """Lemma 9, relative to its bound."""
     _, _, omega, _, hidden = grams(instance)
     bound = hidden.square().sum() / 16
-    return float(((omega * hidden**2).sum() - bound) / bound)
+    whole = (omega * hidden**2).sum()
+    return float((whole - bound) / bound)
 
 
 def negative_terms(instance: Instance) -> float:
