@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
+OF_PARAMETERS = ("groups", "part", "likelihood")
+"""Settings that numbers between layers do not have: those are of their Hessian."""
 
 
 def monitor(  # noqa: PLR0913 (public: each is an option)
@@ -62,7 +64,8 @@ def monitor(  # noqa: PLR0913 (public: each is an option)
         Without it, the network is measured in evaluation mode. With it, in its own mode with one
         fixed draw, so that dropout is a function of the weights.
     settings
-        Further arguments of `ParameterOperator`, such as `part` and `groups`.
+        Further arguments of `ParameterOperator`, such as `part`, `groups` and `weights`; `layers`
+        are measured with them as well, except `part`, `groups` and `likelihood`.
 
     Returns
     -------
@@ -175,7 +178,8 @@ class Monitor:
         if self.asked["eigenvalues"] or self.asked["trace"] or self.measures:
             row |= self._of(ParameterOperator(*about, **{**settings, **self.settings}))
         if layers := self.asked["layers"]:
-            row |= _between(LayerOperator(*about, layers, **settings))
+            shared = {k: v for k, v in self.settings.items() if k not in OF_PARAMETERS}
+            row |= _between(LayerOperator(*about, layers, **{**settings, **shared}))
         return row
 
     def _of(self, operator: Any) -> Row:

@@ -77,6 +77,8 @@ class Function:
         self.pick = pick
         self.seed = seed
         self.rows_checked: set[tuple[int, ...]] = set()
+        self.averages = False
+        """Whether the mean of a loss of several values is taken whatever they are."""
         self.mixes = False
         """Whether tensors of another precision meet those of a float64 copy, as from closures."""
         self.saved = math.nan
@@ -169,7 +171,7 @@ class Function:
                 f"the module returned values of shape {tuple(value.shape)}: with loss=None "
                 "expected its loss, a scalar, or one value for each example"
             )
-        if value.numel() > 1 and value.shape[1:] not in self.rows_checked:
+        if value.numel() > 1 and not (self.averages or value.shape[1:] in self.rows_checked):
             raise NotScalar(tuple(value.shape))
         return value.mean()
 

@@ -95,6 +95,7 @@ def adds_up(
     if layout is None:
         return False
     point = Point({}, own=True)
+    function.averages = True
     try:
         some = layout._replace(examples=min(most, layout.examples))
         batch = layout.cut(batch, 0, some.examples)
@@ -104,6 +105,8 @@ def adds_up(
         parts = Additivity(function, point, batch, some, float(whole))
     except (MeasurementError, RuntimeError):
         return False
+    finally:
+        function.averages = False
     allowed = 100 * torch.finfo(whole.dtype).eps
     return any(parts.error(weighing.rule) <= allowed for weighing in rules(batch_dim, None))
 

@@ -21,7 +21,7 @@ from runner.curvature.function.weights import (
     rules as rules_of,
     verdict,
 )
-from runner.curvature.operators.building import accept_rows
+from runner.curvature.operators.building import accept_rows, require_dimension
 from runner.curvature.operators.checked import Verdicts
 from runner.curvature.operators.data import Data
 from runner.curvature.operators.multiply import clock
@@ -187,6 +187,7 @@ class Weigher:
         error = min(self.errors[name] for name in names)
         self.verdicts.outcomes.append(verdict(error, math.inf if fitting else 0.0))
         if not fitting:
+            require_dimension(self.function, self.data, self.verdicts)
             text = "the loss is not a mean that parts of it add up to"
             self.verdicts.fail(text if self.worst is None else explain(self.worst, names[0]))
             return names[:1]

@@ -101,6 +101,15 @@ def test_numbers_between_layers():
     assert {"C[0, 4]", "D[0, 0]", "gap[4, 4]"} <= set(row)
 
 
+def test_numbers_between_layers_have_the_settings_of_the_others():
+    net, batches = network(), [(X[:9], DATA[1][:9]), (X[9:], DATA[1][9:])]
+    settings = {"weights": [3, 1], "groups": ["0"], "part": "gauss_newton"}
+    about = net.eval(), nn.CrossEntropyLoss(), batches
+    row = rc.monitor(*about, layers=["0", "4"], **settings)(0)
+    blocks = rc.LayerOperator(*about, ["0", "4"], weights=[3, 1]).blocks()
+    assert row["R[0, 4]"] == pytest.approx(float(blocks["0", "4"].norm()), rel=1e-6)
+
+
 def test_a_fixed_draw_of_dropout():
     """The Hessian of the sub-network that one draw leaves, the same at each call."""
     net = network(0.5)

@@ -585,6 +585,11 @@ def test_examples_along_the_other_dimension_are_seen_by_the_losses_of_parts(time
     y = torch.randn(*x.shape[last:2], 2, generator=seeded(1)).double()
     with refusal("along dimension 1 of the input, .* give batch_dim=1"):
         LayerOperator(module, nn.MSELoss(), (x, y), ["h"])
+    with refusal("give batch_dim=1"):
+        LayerOperator(module, lambda f, y: (f - y).square(), (x, y), ["h"])
+    if (time, count) == (5, 6):
+        with refusal("give batch_dim=1"):
+            ParameterOperator(module, nn.MSELoss(), [(x, y), (x, y)])
     sizes = LayerOperator(module, nn.MSELoss(), (x, y), ["h"], batch_dim=1).sizes
     assert sizes == {"h": 2 if last else 2 * time}
 
