@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +35,40 @@ from runner.curvature.estimators.bounds import spectrum_moments, wolkowicz_styan
 from runner.data.synthetic import sample
 
 
+class Samples(NamedTuple):
+    """Of each sample: f to f''' and a = f' v, each (I, N); s', delta and s'', each (I, 1); h(x),
+    (I, M + 1).
+    """
+
+    f: Tensor
+    f1: Tensor
+    f2: Tensor
+    f3: Tensor
+    a: Tensor
+    s: Tensor
+    delta: Tensor
+    s2: Tensor
+    inputs: Tensor
+
+
+class Sums(NamedTuple):
+    """For some samples i, sums over all samples j: products of the kernels h(x_i)·h(x_j), a_i·a_j
+    and 1 + f_i·f_j with what is known of j.
+    """
+
+    bent: Tensor
+    squared: Tensor
+    tilted: Tensor
+    mixed: Tensor
+    inner: Tensor
+    by_crossed: Tensor
+    sharp: Tensor
+    weighted: Tensor
+    phi: Tensor
+    psi: Tensor
+    omega: Tensor
+
+
 def value_and_gradient(
     theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", block: int | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -44,58 +78,78 @@ def value_and_gradient(
     block: how many rows of the I × I matrices at a time, None for all of them.
     """
     state = forward(theta, x, q, activation, 3)
-    f, f1, f2, f3 = (part.T.contiguous() for part in state.hidden)
-    v = state.weights[:, 0]
-    a = state.slope.T.contiguous()
-    inputs = state.inputs.T.contiguous()
+    per_sample = (*state.hidden, state.slope)
+    f, f1, f2, f3, a = (part.T.contiguous() for part in per_sample)
     s = state.variance[:, None]
     delta = state.error[:, None]
     s2 = state.third[:, None]
-    units = f.shape[1]
+    samples = Samples(f, f1, f2, f3, a, s, delta, s2, state.inputs.T.contiguous())
+    v = state.weights[:, 0]
     by_kernel2 = torch.cat([delta * f2 * v, s * a * a], 1)
     by_kernel = torch.cat([delta * f1, s * a * f], 1)
-
     value = theta.new_zeros(())
-    parts = []
-    for start in range(0, len(f), block or len(f)):
-        rows = slice(start, start + (block or len(f)))
-        kernel = inputs[rows] @ inputs.T
-        slopes = a[rows] @ a.T
-        hidden = 1 + f[rows] @ f.T
-        kernel2 = kernel.square()
-        crossed = kernel * slopes
-        bent, squared = (kernel2 @ by_kernel2).split(units, 1)
-        tilted, mixed = (kernel @ by_kernel).split(units, 1)
-        inner = hidden @ (s * f)
-        by_crossed = crossed @ (s * f)
-        phi_1 = crossed.square() @ s
-        sharp = kernel2.mul_(slopes) @ (s * a)
-        psi_1 = crossed.mul_(hidden) @ s
-        weighted = kernel.mul_(hidden) @ (s * a)
-        omega = hidden.square_() @ s
+    gradients = []
+    size = block or len(f)
+    for start in range(0, len(f), size):
+        rows = Samples(*(part[start : start + size] for part in samples))
+        sums = _sums(rows, samples, by_kernel, by_kernel2)
+        gradients.append(_gradients(rows, sums, v))
+        for term in _values(rows, sums, v):
+            value = value + term
+    by_y, by_z, by_v = (torch.cat(column) for column in zip(*gradients, strict=True))
+    by_w = samples.inputs.T @ by_y
+    return value, 2 * torch.cat([by_w.flatten(), by_z.sum()[None], by_v.sum(0)])
 
-        f_i, f1_i, f2_i, f3_i, a_i = (part[rows] for part in (f, f1, f2, f3, a))
-        s_i, d_i, s2_i = (part[rows] for part in (s, delta, s2))
-        b_i = f2_i * v
-        both = squared + bent
-        turned = mixed + tilted
-        phi_1_and_2 = phi_1 + (a_i * a_i * bent).sum(1, True)
-        psi_1_and_2 = psi_1 + (f_i * a_i * tilted).sum(1, True)
-        phi = s2_i * phi_1_and_2 + s_i * (b_i * both).sum(1, True)
-        psi = s2_i * psi_1_and_2 + s_i * (f1_i * turned).sum(1, True)
-        z = phi + 2 * psi + s2_i * omega
-        y = 2 * s_i * (b_i * sharp + f1_i * b_i * v * bent) + d_i * f3_i * v * both
-        bends = (f1_i * f1_i + f2_i * f_i) * v * tilted
-        y += 2 * s_i * (f1_i * by_crossed + b_i * weighted + bends)
-        y += 2 * (d_i * f2_i * turned + s_i * f1_i * inner)
-        by_v = z * f_i + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted)
-        by_v = by_v + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
-        parts.append((y + z * a_i, z, by_v))
-        value = value + (s_i * (phi_1 + 2 * psi_1 + omega)).sum()
-        value = value + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
-        value = value + 2 * ((2 * s_i * a_i * f_i + d_i * f1_i) * tilted).sum()
-    y, z, by_v = (torch.cat(column) for column in zip(*parts, strict=True))
-    return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], by_v.sum(0)])
+
+def _sums(rows: Samples, samples: Samples, by_kernel: Tensor, by_kernel2: Tensor) -> Sums:
+    """The matrices of pairs, in place where possible, and their products."""
+    s = samples.s
+    units = samples.f.shape[1]
+    kernel = rows.inputs @ samples.inputs.T
+    slopes = rows.a @ samples.a.T
+    hidden = 1 + rows.f @ samples.f.T
+    kernel2 = kernel.square()
+    crossed = kernel * slopes
+    bent, squared = (kernel2 @ by_kernel2).split(units, 1)
+    tilted, mixed = (kernel @ by_kernel).split(units, 1)
+    inner = hidden @ (s * samples.f)
+    by_crossed = crossed @ (s * samples.f)
+    phi = crossed.square() @ s
+    sharp = kernel2.mul_(slopes) @ (s * samples.a)
+    psi = crossed.mul_(hidden) @ s
+    weighted = kernel.mul_(hidden) @ (s * samples.a)
+    omega = hidden.square_() @ s
+    return Sums(bent, squared, tilted, mixed, inner, by_crossed, sharp, weighted, phi, psi, omega)
+
+
+def _gradients(rows: Samples, sums: Sums, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Half of ∇ tr H² by y (rows, N), z (rows, 1) and v (rows, N)."""
+    f, f1, f2, f3, a, s, delta, s2, _ = rows
+    bent, squared, tilted, mixed, inner, by_crossed, sharp, weighted, phi_1, psi_1, omega = sums
+    b = f2 * v
+    both = squared + bent
+    turned = mixed + tilted
+    phi_1_and_2 = phi_1 + (a * a * bent).sum(1, True)
+    psi_1_and_2 = psi_1 + (f * a * tilted).sum(1, True)
+    phi = s2 * phi_1_and_2 + s * (b * both).sum(1, True)
+    psi = s2 * psi_1_and_2 + s * (f1 * turned).sum(1, True)
+    by_z = phi + 2 * psi + s2 * omega
+    by_y = 2 * s * (b * sharp + f1 * b * v * bent) + delta * f3 * v * both
+    bends = (f1 * f1 + f2 * f) * v * tilted
+    by_y += 2 * s * (f1 * by_crossed + b * weighted + bends)
+    by_y += 2 * (delta * f2 * turned + s * f1 * inner)
+    by_v = by_z * f + 2 * s * f1 * (sharp + weighted + f * tilted)
+    by_v = by_v + (3 * s * f1 * a + delta * f2) * bent
+    return by_y + by_z * a, by_z, by_v
+
+
+def _values(rows: Samples, sums: Sums, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Three parts of tr H²."""
+    s = rows.s
+    crossing = s * (sums.phi + 2 * sums.psi + sums.omega)
+    bent = (2 * s * rows.a * rows.a + rows.delta * (rows.f2 * v)) * sums.bent
+    tilted = (2 * s * rows.a * rows.f + rows.delta * rows.f1) * sums.tilted
+    return crossing.sum(), bent.sum(), 2 * tilted.sum()
 
 
 def upper_bound_gradient(
