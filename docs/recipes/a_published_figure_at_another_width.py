@@ -10,7 +10,7 @@ width 5, at one seed, with the one cell that the figure needs (half a minute):
     hess-run report experiment=ws_bound 'part=[search]' 'protocol=[fitted]' \
       'activation=[sigmoid]' 'hidden=[5]' portrait_hidden=5 figure=fig03_sharpest_fitted
 
-`fitted` has the learning rate and stop rule that give the published counts, `printed` those of the
+`fitted` has the learning rate and stop rule closest to the published counts, `printed` those of the
 text. Without `part`, `protocol` and `activation` the first command measures 13 cells a seed.
 
 The run measures only what is not stored, in a folder of its own, and its report says that the run
