@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from experiments.scalar_spectrum import spectra, training, wedge_scale
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from runner.contract import Cell, Context, Table
 
-PARTS: dict[str, Callable[[ScalarSpectrum, Cell, Context], dict[str, Table]]] = {
+PARTS = {
     "scaling": spectra.scaling,
     "cells": spectra.cells,
     "bias": spectra.bias,

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.printed import unchecked
-from experiments.scalar_spectrum import claims, figures as draw, wedge_scale
+from experiments.scalar_spectrum import claims, figures as draw, training_figures, wedge_scale
 from experiments.scalar_spectrum.alternatives import ALTERNATIVES
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from runner.contract import Analysis, Claim, Figures
@@ -27,22 +27,22 @@ class ScalarSpectrumAnalysis(Analysis):
         makers = {
             "fig1_data_scaling": ("scaling", draw.data_scaling),
             "fig2_relu_cells": ("relu_cells", draw.relu_cells),
-            "phases": ("pairs", draw.phases),
+            "phases": ("pairs", training_figures.phases),
             "bias_outliers": ("bias", draw.bias_outliers),
             "fig3_scale_of_the_data": ("wedge_scale", wedge_scale.figure),
-            "edge_of_stability": ("edge", draw.edge_of_stability),
+            "edge_of_stability": ("edge", training_figures.edge_of_stability),
         }
-        found: dict[str, Any] = {}
+        made: dict[str, Any] = {}
         for name, (table, make) in makers.items():
             if self._stored(table):
-                found[name] = partial(make, self.tables)
+                made[name] = partial(make, self.tables)
         if self._stored("pairs"):
             for left in sorted(self.tables["pairs"]["left"].unique()):
                 name = "fig3_outlier_pairs"
                 if left != 1:
                     name += f"_left_{-left:g}".replace(".", "p")
-                found[name] = partial(draw.outlier_pairs, self.tables, left)
-        return dict(sorted(found.items()))
+                made[name] = partial(training_figures.outlier_pairs, self.tables, left)
+        return dict(sorted(made.items()))
 
     def claims(self) -> list[Claim]:
         made = claims.claims(self.experiment, self.tables)
@@ -54,7 +54,7 @@ class ScalarSpectrumAnalysis(Analysis):
     def notes(self) -> list[str]:
         if not self.tables:
             return []
-        found: list[str] = []
+        notes = unchecked("scalar_spectrum")
         if self._stored("wedge_scale"):
-            found += wedge_scale.notes(self.tables["wedge_scale"])
-        return found + unchecked("scalar_spectrum")
+            return [*wedge_scale.notes(self.tables["wedge_scale"]), *notes]
+        return notes

@@ -17,6 +17,8 @@ from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
 from runner.data.synthetic import linear, wedge
 
+Row = dict[str, Any]
+
 
 def linear_output(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
     return torch.dot(w, v) * x
@@ -61,7 +63,7 @@ def certified(
     x: Tensor,
     y: Tensor,
     ctx: Context,
-) -> dict[str, Any]:
+) -> Row:
     """Row of `certificate`: the Hessian that the closed-form eigenvalues and eigenvectors make."""
     vectors = spectrum.eigenvectors()
     values = spectrum.expanded()
@@ -112,7 +114,7 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     return {"scaling": rows, "certificate": [certificate]}
 
 
-def group_row(group: Any) -> dict[str, Any]:
+def group_row(group: Any) -> Row:
     """Kind, value and multiplicity of a group of eigenvalues."""
     return {
         "kind": group.kind,
@@ -153,7 +155,7 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     }
 
 
-def _cell_rows(spectrum: scalar.Spectrum, dense: Tensor) -> list[dict[str, Any]]:
+def _cell_rows(spectrum: scalar.Spectrum, dense: Tensor) -> list[Row]:
     """Each eigenvalue with its kind and cell, next to that of the dense eigensolver."""
     rows = []
     values = spectrum.expanded().tolist()
@@ -200,7 +202,7 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
 
 def _theorem6_rows(
     w: Tensor, v: Tensor, b: Tensor, spectrum: scalar.Spectrum, dense: Tensor
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Theorem 6's five values, also where its assumptions fail, each with its distance to the
     nearest eigenvalue."""
     pair, triple = theorem6_outliers(w, v, b, tolerance=float("inf"))

@@ -3,14 +3,13 @@ stability."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from experiments.scalar_spectrum.network import Network, State, default_weights, descend
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.spectra import (
+    Row,
     certified,
     dense_eigenvalues,
     normal,
@@ -50,7 +49,7 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     return {"pairs": rows, "certificate": [certificate]}
 
 
-def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[dict[str, Any]]:
+def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[Row]:
     """One row per cell, also for a cell without neurons."""
     layers = [state.v, state.w]
     spectrum = network.spectrum(state.w, state.v)
@@ -80,7 +79,7 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
     return rows
 
 
-def _outlier_pair(pair: scalar.PairProblem | None, target: float) -> dict[str, Any]:
+def _outlier_pair(pair: scalar.PairProblem | None, target: float) -> Row:
     """What the 2×2 problem of a cell gives; None: it has no neuron."""
     if pair is None:
         nothing = dict.fromkeys(("slope", "trace", "first", "second"), float("nan"))
@@ -107,7 +106,7 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     reference = begin.sharpness if large else network.flattest()
     rate = 2 * float(cell.params["factor"]) / reference
     limit = setup.diverged * begin.loss
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     losses: list[float] = []
     residuals = []
     for state in descend(network, w, v, rate, 0.0, setup.edge_steps, limit):
@@ -148,7 +147,7 @@ def _edge_network(setup: ScalarSpectrum, kind: str, ctx: Context) -> Network:
     return Network(kind, *map(torch.from_numpy, data))
 
 
-def _edge_certificate(error: float) -> dict[str, Any]:
+def _edge_certificate(error: float) -> Row:
     exact = error <= EXACT
     status = "the closed-form pair is none of the differentiated gradient"
     if exact:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.scalar_spectrum.claims import HIGH, LOW, edge_runs
 from experiments.scalar_spectrum.network import Network, descend
+from experiments.scalar_spectrum.training_claims import HIGH, LOW, edge_runs
 from runner.contract import Context, analyse, is_extension, measure
 from runner.curvature.closed_form import scalar
 from runner.run.config import build_job
