@@ -201,6 +201,20 @@ def searches_without_end():
     assert len(both) == len(narrow) + len(wide) and (both.loss < both.loss_stop).all()
 
 
+@check(
+    "../../experiments/three_layer/ws_bound/ws_bound.md",
+    "the bound correlates moderately (N = 3) or hardly (N = 10) with the bound at the stopping",
+)
+def bound_downhill():
+    keys = ["hidden", "seed", "start"]
+    stops = rows("ws_bound", "critical_points", activation="sigmoid", protocol="printed", rate=0.1)
+    both = pd.concat([polished(3), polished(10)]).merge(stops, on=keys, suffixes=("", "_stop"))
+    found = {3: [], 10: []}
+    for (hidden, _), part in both.groupby(["hidden", "seed"]):
+        found[hidden].append(spearmanr(part.lambda_sup, part.lambda_sup_stop).statistic)
+    assert 0.4 < np.median(found[3]) < 0.8 and abs(np.median(found[10])) < 0.2
+
+
 @check("README.md", "nearly all of our searches (sigmoid) have no end")
 def searches_of_both_papers():
     searches_without_end()
