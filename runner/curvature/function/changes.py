@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from runner.curvature.function.errors import MeasurementError
 
@@ -18,11 +18,13 @@ CHANGED = (
 
 
 VERSION = operator.attrgetter("_version")
+TRAINING = operator.attrgetter("training")
 
 
 class Changes:
     """loss: evaluates it at a generic point nearby, where no term of it is zero. tensors: what it
-    is made of. first: its value when the operator was built; None: nothing is compared. writes: how
+    is made of. first: its value when the operator was built; None: nothing is compared. modules:
+    whose modes count. writes: how
     often tensors were found written to; graphs that were made before cannot be used again, even
     where the tensors are as they were."""
 
@@ -34,16 +36,18 @@ class Changes:
         tensors: Callable[[], Iterable[Tensor | None]],
         first: float | None,
         eps: float,
+        modules: Sequence[nn.Module] = (),
     ) -> None:
         self.loss = loss
         self.tensors = tensors
         self.eps = eps
+        self.modules = modules
         self.first = first if first is not None and math.isfinite(first) else None
         self._mark()
 
     def _mark(self) -> None:
-        """Keeps what tells cheaply that tensors may have changed: which they are, and how often
-        each was written to."""
+        """Keeps what tells cheaply that the function may have changed: which tensors it has, how
+        often each was written to, and the modes of its modules."""
         self.held = [*self.tensors()]
         self.places = [*map(id, self.held)]
         self.dense = [t for t in self.held if t is not None and t.layout is torch.strided]
@@ -51,7 +55,8 @@ class Changes:
         self.written = self._written()
 
     def _written(self) -> list[int]:
-        return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.dense)]
+        modes = map(TRAINING, self.modules)
+        return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.dense), *modes]
 
     def _untouched(self) -> bool:
         return [*map(id, self.tensors())] == self.places and self._written() == self.written

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
+from torch import Tensor
+
 from runner.curvature.function.context import random_states
 from runner.curvature.function.data import (
     Batch,
@@ -20,6 +22,7 @@ from runner.curvature.function.data import (
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Function, NotScalar, Point
 from runner.curvature.function.likelihood import Likelihood
+from runner.curvature.function.trees import tree_leaves
 from runner.curvature.function.weights import Rule, Weights
 
 T = TypeVar("T")
@@ -121,6 +124,11 @@ class Data:
                 self.stream = random_states()
                 outside()
             yield as_batch(one, self.alone)
+
+    def tensors(self) -> list[Tensor | None]:
+        """Of the batches, where they are kept."""
+        leaves = tree_leaves(self.given) if self.listed else []
+        return [leaf for leaf in leaves if type(leaf) is Tensor]
 
     # ------------------------------------------------------------------ cut along the examples
 

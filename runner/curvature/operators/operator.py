@@ -109,14 +109,16 @@ class FunctionOperator(SymmetricOperator):
             weigher = self._weigh()
         self.spread = shares
         self.sums = sums_of(shares)
-        tables = [t for m in self.module.modules() for t in (m._parameters, m._buffers)]
+        modules = [*self.module.modules()]
+        tables = [t for m in modules for t in (m._parameters, m._buffers)]
         self._tables = [table for table in tables if table]
+        self._of_data = self.data.tensors()
         first = None
         if settings.check:
             whole = self.data.evaluated is None
             first = self.data.mean(weigher.losses) if whole else self._displaced_loss()
         eps = max(torch.finfo(t.dtype).eps for t in self.values.values())
-        self.changes = Changes(self._displaced_loss, self._tensors, first, eps)
+        self.changes = Changes(self._displaced_loss, self._tensors, first, eps, modules)
         self.forward_seconds = weigher.seconds
 
     def _weigh(self) -> Weigher:
@@ -233,8 +235,8 @@ class FunctionOperator(SymmetricOperator):
         return self.data.loss(Point(displaced(self.function, self.values)))
 
     def _tensors(self) -> list[Tensor | None]:
-        """Parameters and buffers, as they are in their places now."""
-        return [t for table in self._tables for t in table.values()]
+        """Parameters and buffers, as they are in their places now, and data."""
+        return [t for table in self._tables for t in table.values()] + self._of_data
 
     # ------------------------------------------------------------------ products
 

@@ -165,23 +165,30 @@ def test_a_parametrization_that_is_cached_is_no_constant():
         assert relative(operator.dense(), newton) < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:memory_budget is")
+@pytest.mark.parametrize("budget", [1 << 30, 1000])
 @pytest.mark.parametrize("kind", ["a number in an object", "data", "a mode"])
-def test_changes_after_building_are_noticed(kind):
+def test_changes_after_building_are_noticed(kind, budget):
     module, (x, y) = nn.Sequential(mlp(), nn.Dropout(0.3)).eval(), data()
     settings = {"penalty": 1.0}
 
     def loss(f, t):
         return F.cross_entropy(f, t) + settings["penalty"] * f.square().mean()
 
-    operator = ParameterOperator(module, loss, [(x, y)])
+    operator = ParameterOperator(module, loss, [(x, y)], memory_budget=budget)
     operator.refuse_changes()
+    v = torch.ones(operator.shape[0]).double()
+    operator @ v
     change = {
         "a number in an object": lambda: settings.update(penalty=2.0),
         "data": lambda: x.mul_(1.5),
         "a mode": module.train,
     }
     change[kind]()
-    for call in (operator.refuse_changes, lambda: trace_estimate(operator)):
+    calls = [operator.refuse_changes, lambda: trace_estimate(operator)]
+    if kind != "a number in an object":  # which costs an evaluation of the loss
+        calls += [lambda: operator @ v, operator.gradient]
+    for call in calls:
         with refusal("the loss has changed since this operator was built"):
             call()
 
