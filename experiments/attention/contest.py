@@ -13,14 +13,13 @@ from torch import Tensor
 
 from experiments.attention.lbfgs import lbfgs
 from experiments.attention.levenberg_marquardt import along_ladder, levenberg_marquardt
-from experiments.attention.newton_method import (
+from experiments.attention.newton_method import Trace, minimise
+from experiments.attention.newton_steps import (
     INDEFINITE,
     NOT_FINITE,
     SINGULAR,
     STALLED,
     Objective,
-    Trace,
-    minimise,
 )
 from experiments.attention.problem import (
     Ended,

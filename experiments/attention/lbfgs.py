@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.attention.newton_method import OK, STALLED, Objective, Trace
+from experiments.attention.newton_method import Trace
+from experiments.attention.newton_steps import OK, STALLED, Objective
 
 WINDOW = 20  # iterations of L-BFGS over which its decrease is judged: single ones vary
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from experiments.attention.certified import Certificate, certificate
 from experiments.attention.layer import Heads
 from experiments.attention.levenberg_marquardt import LeastSquares, polished
-from experiments.attention.newton_method import Objective, Step, minimise
+from experiments.attention.newton_method import minimise
+from experiments.attention.newton_steps import Objective, Step
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from experiments.attention.bounds import BOUNDS
 from experiments.attention.certified import certified_radius
 from experiments.attention.levenberg_marquardt import LeastSquares
-from experiments.attention.newton_method import Objective, minimise, observed_order
+from experiments.attention.newton_method import minimise, observed_order
+from experiments.attention.newton_steps import Objective
 from experiments.attention.problem import Problem, draw, follow, relative_error
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context

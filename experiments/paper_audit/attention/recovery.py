@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from experiments.attention.bounds import BOUNDS
-from experiments.attention.newton_method import Objective, minimise
+from experiments.attention.newton_method import minimise
+from experiments.attention.newton_steps import Objective
 from experiments.attention.problem import recovery_objective
 from experiments.paper_audit.attention.bounds import DRAWS, GRID, SIZES, draw
 from experiments.paper_audit.checks import Checks, Errors, Outcome, worked
