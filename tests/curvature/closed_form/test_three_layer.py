@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from experiments.three_layer.hsr_gradient import cost as double_sum
+from experiments.three_layer.hsr_gradient import double_sum
 from experiments.three_layer.ws_bound.measure import hidden_gram_norm_squared
 from experiments.three_layer.ws_bound.portraits import numerical_hessian
 from experiments.three_layer.ws_bound.theorems import (
