@@ -90,8 +90,8 @@ class Additivity:
 def adds_up(
     function: Function, batch: Batch, layout: Layout | None, batch_dim: int, most: int
 ) -> bool:
-    """Whether the loss of some examples, at the module's weights, is the mean over their parts, to
-    rounding."""
+    """Whether the loss of some examples, at the module's weights, is the mean over their parts, or
+    the sum, to rounding."""
     if layout is None:
         return False
     point = Point({}, own=True)
@@ -107,8 +107,9 @@ def adds_up(
         return False
     finally:
         function.averages = False
-    allowed = 100 * torch.finfo(whole.dtype).eps
-    return any(parts.error(weighing.rule) <= allowed for weighing in rules(batch_dim, None))
+    of_sum = abs(math.fsum(parts.losses) - parts.whole) / max(abs(parts.whole), 1e-300)
+    errors = [of_sum, *(parts.error(weighing.rule) for weighing in rules(batch_dim, None))]
+    return min(errors) <= 100 * torch.finfo(whole.dtype).eps
 
 
 def _fit(whole: Evaluated, one: Evaluated, two: Evaluated) -> tuple[list[float], float]:

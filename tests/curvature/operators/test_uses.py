@@ -594,13 +594,18 @@ def test_examples_along_the_other_dimension_are_seen_by_the_losses_of_parts(time
     assert sizes == {"h": 2 if last else 2 * time}
 
 
-@pytest.mark.parametrize("mode", ["eval", "train"])
-def test_examples_along_the_first_dimension_are_left_there(mode):
+def of_means(f, y):
+    """The sum over the examples of their means over time."""
+    return (f - y).square().sum(0).mean()
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), of_means])
+@pytest.mark.parametrize("inside", [nn.Identity(), nn.BatchNorm1d(3)])
+def test_examples_along_the_first_dimension_are_left_there(inside, loss):
     """Each time alone, or statistics of the batch: no other dimension is the better one."""
-    layers = [nn.Linear(3, 4), nn.BatchNorm1d(3), nn.Tanh(), nn.Linear(4, 2)]
-    module = getattr(nn.Sequential(*layers).double(), mode)()
+    module = nn.Sequential(nn.Linear(3, 4), inside, nn.Tanh(), nn.Linear(4, 2)).double().train()
     x = torch.randn(6, 3, 3, generator=seeded()).double()
-    operator = LayerOperator(module, nn.MSELoss(), (x, x[..., :2].cos()), ["3"])
+    operator = LayerOperator(module, loss, (x, x[..., :2].cos()), ["3"])
     assert operator.sizes == {"3": 6}
 
 
