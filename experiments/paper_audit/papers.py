@@ -128,7 +128,9 @@ def read(key: str) -> tuple[Clause, ...]:
             f"{key}/clauses.toml: expected one check for each clause, "
             f"found one without the other: {single}"
         )
-    kinds = {"": ""} | {erratum["id"]: erratum["kind"] for erratum in errata(key)["erratum"]}
+    kinds = {"": ""}
+    for erratum in errata(key)["erratum"]:
+        kinds[erratum["id"]] = erratum["kind"]
     stray = sorted({entry.get("root", "") for entry in entries} - set(kinds))
     if stray:
         raise ValueError(

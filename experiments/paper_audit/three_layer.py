@@ -208,7 +208,9 @@ def loss(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Tensor:
 def by_hand(name: str) -> Instance:
     """M = N = 1 with b = 0, W = 1, c = 1/2, V = 1, at x = 1 with label 0 and x = −1 with label
     1."""
-    return Instance(name, real([0.0, 1.0, 0.5, 1.0]), real([[1.0], [-1.0]]), real([0.0, 1.0]))
+    theta = real([0.0, 1.0, 0.5, 1.0])
+    x = real([[1.0], [-1.0]])
+    return Instance(name, theta, x, real([0.0, 1.0]))
 
 
 def instances(

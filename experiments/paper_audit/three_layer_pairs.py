@@ -86,7 +86,8 @@ a_phi = 2 * signed * (F2i @ F1j @ V**2)
 b_phi = 2 * F1i @ F2i @ F2j @ V**3
 c_phi = F3i @ F1j @ F1j @ V**3
 d_phi = F3i @ F2j @ V**2
-a_psi = (outer(F1i @ fj, V @ F1i) + diag(V) @ F2i * hidden) @ F1j @ V
+a_psi_factor = outer(F1i @ fj, V @ F1i) + diag(V) @ F2i * hidden
+a_psi = a_psi_factor @ F1j @ V
 b_psi = (F1i @ F1i + F2i @ F0i) @ F1j @ V
 c_psi = F2i @ F0j @ F1j @ V
 d_psi = F2i @ d1j
@@ -115,7 +116,8 @@ w_phi = inputs**2 * product_rule(G_phi, F1i @ V, phi_matrix)
 """A^Φ + B^Φ (Eqs. 29, 32), (N,)."""
 w_psi = 2 * inputs * product_rule(G_psi, F1i @ V, psi_matrix)
 """A^Ψ + B^Ψ (Eqs. 30, 33), (N,)."""
-w_omega = hidden**2 * s2i * s1j * (F1i @ V) + 2 * s1i * s1j * hidden * (F1i @ fj)
+w_omega_of_s = hidden**2 * s2i * s1j * (F1i @ V)
+w_omega = w_omega_of_s + 2 * s1i * s1j * hidden * (F1i @ fj)
 """A^Ω + B^Ω (Eqs. 31, 34), (N,)."""
 v_phi = inputs**2 * product_rule(K_phi, hr, phi_matrix)
 """C^Φ + D^Φ (Eqs. 47, 50), (N+1,)."""

@@ -169,7 +169,8 @@ CHECKS.without["dag.prop10", "piecewise linear"] = blocks_agree(
 def zero_gap() -> Outcome:
     """Corollary 12: f = a b x at a = b = 0, x = 1, loss = f: gap 0 in activations, ‖H_θ − GGN‖;
     corrected: the activations' own blocks have no tensor part."""
-    left = float(hessian(lambda p: p[0] * p[1])(zeros(2)).norm())
+    in_parameters = hessian(lambda p: p[0] * p[1])(zeros(2))
+    left = float(in_parameters.norm())
     case = chain(0, nn.Identity, widths=(2, 3, 2))
     gaps = []
     for e in examples(case):
@@ -297,9 +298,9 @@ def single_node() -> Errors:
     parameters."""
     for seed in range(3):
         torch.manual_seed(seed)
-        layers = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+        layers = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
         x = torch.randn(1, 2, dtype=torch.float64)
-        dag = Dag([Node("out", ("input",), layers)])
+        dag = Dag([Node("out", ("input",), layers.double())])
         case = Instance("one node", dag, x, torch.tensor([0]))
         e = first_example(case)
         own = parametric(e)["out"]

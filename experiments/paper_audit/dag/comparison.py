@@ -48,7 +48,9 @@ def blocks_agree(
 
 
 def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Worked:
-    errors = {pair: float((block - truth[pair]).abs().max()) for pair, block in found.items()}
+    errors = {}
+    for pair, block in found.items():
+        errors[pair] = float((block - truth[pair]).abs().max())
     v, w = max(errors, key=lambda pair: errors[pair])
     corrected = "" if better is None else digits(better[v, w])
     where = f"{case}: block ({v}, {w})"

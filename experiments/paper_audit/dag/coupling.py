@@ -67,7 +67,8 @@ def coupling_zero() -> Errors:
     for case in smooth():
         blocks = of_example(exact(case))
         for (v, w), block in blocks.items():
-            size = math.sqrt(float(blocks[v, v].norm() * blocks[w, w].norm()))
+            product = blocks[v, v].norm() * blocks[w, w].norm()
+            size = math.sqrt(float(product))
             if size:
                 norm = float(block.norm())
                 coupling = norm / size

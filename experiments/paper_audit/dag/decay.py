@@ -122,7 +122,10 @@ def looser() -> Outcome:
             values.append(nine / ten - 1)
         return max(values)
 
-    found = [attack(excess, Linear.start(GRAPHS[0], k), 60)[0] for k in range(3)]
+    found = []
+    for k in range(3):
+        largest, _ = attack(excess, Linear.start(GRAPHS[0], k), 60)
+        found.append(largest)
     return outcome_of(found, instances=180)
 
 

@@ -37,7 +37,8 @@ def parameter_blocks() -> Outcome:
     depth = 12
     rho = 0.5
     eps = 0.1
-    exact = hessian(lambda a: (a.prod() - 1).square() / 2)(torch.full((depth,), rho).double())
+    weights = torch.full((depth,), rho).double()
+    exact = hessian(lambda a: (a.prod() - 1).square() / 2)(weights)
     threshold = math.ceil(math.log(eps) / math.log(rho))
     output = rho**depth
     near = 0.0
@@ -60,7 +61,8 @@ def parameter_blocks() -> Outcome:
         "no bound: the mixed terms of Eq. 5 do not fall",
         f"{far / (near + far):.0%}; {float(exact[0, 1]):.3e}, {float(exact[0, -1]):.3e}",
     )
-    return Outcome(far / (near + far) / eps - 1, max(errors), len(errors), witness)
+    printed = far / (near + far) / eps - 1
+    return Outcome(printed, max(errors), len(errors), witness)
 
 
 def resonance_behind(layers: Tensor, curvature: Tensor) -> float:
@@ -111,11 +113,13 @@ def rate_and_norm() -> BothErrors:
             yield abs(rate - bound), bound - rate
             if depth == 8:
                 shown.append((bound, rate))
+    bounds = ", ".join(f"{bound:.2f}" for bound, _ in shown)
+    rates = ", ".join(f"{rate:.2g}" for _, rate in shown)
     return worked(
         "authors' results, L = 8, plain, residual, spectral normalisation, before training: rate b",
-        ", ".join(f"{bound:.2f}" for bound, _ in shown),
+        bounds,
         "at least −ln ρ",
-        ", ".join(f"{rate:.2g}" for _, rate in shown),
+        rates,
     )
 
 
@@ -171,7 +175,8 @@ def radius_count() -> Outcome:
         printed.append(sum(counts) / (len(tree) * (2 * radius + 1)) - 1)
         right.append(sum(counts) / (len(tree) * max(counts)) - 1)
         on_chain = sum(pairs_within(radius, chain))
-        right.append(abs(on_chain - 50 * (2 * radius + 1) + radius * (radius + 1)))
+        expected = 50 * (2 * radius + 1) - radius * (radius + 1)
+        right.append(abs(on_chain - expected))
     witness = worked(
         "binary tree of 127 nodes, edges to the root, s = 1: blocks within distance k = 2, 8",
         "at most 127 (2k + 1) = 635, 2159",

@@ -124,8 +124,9 @@ def slope_of_sum(z: Tensor) -> tuple[float, float]:
     """(|f(x) − f(y)| / |x − y|, ‖W‖₂) of f = ReLU(W (x, x)): both inputs of the node are
     1-Lipschitz."""
     w, (x, y) = z[:4].view(2, 2), z[4:]
-    moved = (torch.relu(w @ x.expand(2)) - torch.relu(w @ y.expand(2))).norm()
-    return float(moved / (x - y).abs().clamp_min(1e-12)), float(spectral_norm(w))
+    difference = torch.relu(w @ x.expand(2)) - torch.relu(w @ y.expand(2))
+    distance = (x - y).abs().clamp_min(1e-12)
+    return float(difference.norm() / distance), float(spectral_norm(w))
 
 
 @CHECKS.clause("dag.thm46.lipschitz")
@@ -156,7 +157,8 @@ def kink_symmetry() -> Errors:
         case = chain(seed, nn.ReLU)
         with torch.no_grad():
             case.dag.nodes["h1"].parameters()["0.bias"].zero_()
-        at_kink = Instance("at the kink", case.dag, torch.zeros_like(case.x[:1]), case.y[:1])
+        x = torch.zeros_like(case.x[:1])
+        at_kink = Instance("at the kink", case.dag, x, case.y[:1])
         blocks = first_example(at_kink).blocks
         for (v, w), block in blocks.items():
             yield float((block - blocks[w, v].T).abs().max())
@@ -171,7 +173,8 @@ def continuous() -> Errors:
         before, after = (
             whole(Instance("", case.dag, case.x[:1] + step, case.y[:1])) for step in (0.0, 1e-9)
         )
-        yield float((before - after).abs().max() / before.abs().max())
+        change = (before - after).abs().max()
+        yield float(change / before.abs().max())
 
 
 def least_squares_error(seed: int) -> float:
@@ -220,7 +223,8 @@ def masked() -> Outcome:
 
 def norm_of_residual_block(weights: Tensor, alpha: float, h: Tensor) -> float:
     """‖J‖₂ of h + alpha ReLU(W h) by automatic differentiation."""
-    return float(spectral_norm(jacrev(lambda h: h + alpha * torch.relu(weights @ h))(h)))
+    jacobian = jacrev(lambda h: h + alpha * torch.relu(weights @ h))(h)
+    return float(spectral_norm(jacobian))
 
 
 @CHECKS.clause("dag.exp1.residual")

@@ -129,7 +129,8 @@ class Linear:
         for edge, d in self.matrices.items():
             direction = noise.matrices[edge] / spectral_norm(noise.matrices[edge])
             moved.append((d + eps * spectral_norm(d) * direction).flatten())
-        return Linear(self.edges, torch.cat([*moved, self.z[-(WIDTH**2) :]]))
+        root = self.z[-(WIDTH**2) :]
+        return Linear(self.edges, torch.cat([*moved, root]))
 
 
 def of_numbers(

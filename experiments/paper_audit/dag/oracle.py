@@ -145,7 +145,8 @@ class Flat:
         return {name: v.view(self.shapes[name]) for name, v in self.vectors(flat).items()}
 
     def columns(self, matrix: Tensor) -> dict[str, Tensor]:
-        return dict(zip(self.shapes, matrix.detach().split(self.sizes, 1), strict=True))
+        parts = matrix.detach().split(self.sizes, 1)
+        return dict(zip(self.shapes, parts, strict=True))
 
     def blocks(self, matrix: Tensor) -> Blocks:
         blocks = {}
@@ -171,7 +172,8 @@ def _example(case: Instance, b: int) -> Example:
         return torch.cat([outputs[v].flatten() for v in dag.order])
 
     def loss_of_output(flat: Tensor) -> Tensor:
-        return dag.loss.per_example(flat.view(value[dag.output].shape), y).sum()
+        output = flat.view_as(value[dag.output])
+        return dag.loss.per_example(output, y).sum()
 
     zero = zeros(len(nodes.point))
     delta = nodes.vectors(torch.func.grad(loss)(zero).detach())

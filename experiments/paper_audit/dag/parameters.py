@@ -43,8 +43,8 @@ def two_factors() -> Instance:
     out = nn.Linear(1, 1, bias=False).double()
     for module in (h, out):
         nn.init.ones_(module.weight)
-    nodes = [Node("h", ("input",), h), Node("out", ("h",), out)]
-    dag = Dag(nodes, loss=lambda f, _: f.sum(1))
+    first = Node("h", ("input",), h)
+    dag = Dag([first, Node("out", ("h",), out)], loss=lambda f, _: f.sum(1))
     one = ones(1, 1)
     return Instance("h = a x, out = b h, loss = out, at x = a = b = 1", dag, one, one)
 
@@ -120,7 +120,9 @@ def equation_5(e: Example, blocks: Blocks | None = None) -> Blocks:
 def right_5(e: Example) -> Blocks:
     found = with_pure(e, e.blocks)
     for v, w in found:
-        found[v, w] = found[v, w] + mixed(e, v, w) + mixed(e, w, v).T
+        of_v = mixed(e, v, w)
+        of_w = mixed(e, w, v)
+        found[v, w] = found[v, w] + of_v + of_w.T
     return found
 
 

@@ -69,7 +69,8 @@ def resonances(case: Instance) -> tuple[float, float]:
     e = first_example(case)
     v = case.dag.order[0]
     terms = sources(e, v, v)
-    return float(total(terms).norm()), sum(float(term.norm()) for term in terms)
+    norm_of_sum = float(total(terms).norm())
+    return norm_of_sum, sum(float(term.norm()) for term in terms)
 
 
 @CHECKS.clause("dag.thm33.additive")

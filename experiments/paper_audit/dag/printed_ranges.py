@@ -30,7 +30,8 @@ def authors_means(file: str, place: str, quantity: str) -> list[float]:
 def slope(arch: str, depth: int, checkpoint: str, file: str = "exp1") -> float:
     """b of log R(d) = a − b d, least squares over the authors' means."""
     values = authors_means(file, f"{depth}/{arch}/{checkpoint}/distances", "R")
-    return -linear_regression(range(len(values)), [math.log(value) for value in values]).slope
+    logarithms = [math.log(value) for value in values]
+    return -linear_regression(range(len(values)), logarithms).slope
 
 
 def outside(value: float, low: float, high: float) -> float:
@@ -110,7 +111,8 @@ def orders_of_separation() -> Outcome:
         "7 before training, 6 after",
         f"{separation(2, 'init', 'sum_relu'):.1f}, {separation(2, 'final', 'sum_relu'):.1f}",
     )
-    right = [abs(value - 7.25) - 0.25 for value in before] + [abs(v - 6) - 0.25 for v in after]
+    right = [abs(value - 7.25) - 0.25 for value in before]
+    right += [abs(v - 6) - 0.25 for v in after]
     return Outcome(max(6.5 - value for value in after), max(right), 18, witness)
 
 
@@ -142,7 +144,8 @@ def norms_after_training() -> Outcome:
         ", ".join(f"{value:g}" for value in after.values()),
     )
     farthest = max(abs(value - 1) for value in after.values())
-    return Outcome(farthest - 0.05, max(*rises, abs(after["8"] - 1) - 0.05), 3, witness)
+    from_one = abs(after["8"] - 1)
+    return Outcome(farthest - 0.05, max(*rises, from_one - 0.05), 3, witness)
 
 
 def silu_gap(distance: str, checkpoint: str) -> float:
@@ -205,4 +208,5 @@ def largest_width() -> Outcome:
         "at most 512",
         f"{max(widths)}",
     )
-    return Outcome(max(widths) / 256 - 1, max(widths) / 512 - 1, len(widths), witness)
+    largest = max(widths)
+    return Outcome(largest / 256 - 1, largest / 512 - 1, len(widths), witness)

@@ -101,8 +101,7 @@ def coupling_violations() -> Outcome:
     h = m @ m.T
     few = share(h, h, h, 10)
     many = share(h, h, h, 160)
-    a = m[:3]
-    b = m[3:]
+    a, b = m.split(3)
     _, fallen = (share(a @ a.T, b @ b.T, a @ b.T, probes) for probes in (1, 160))
     witness = worked(
         "H[v,v] = H[w,w] = H[v,w], 10 and 160 probes: share with Ĉ > 1",
@@ -110,4 +109,6 @@ def coupling_violations() -> Outcome:
         "where C < 1",
         f"{few:.2f}, {many:.2f}",
     )
-    return Outcome(max(0.0, many - few / 4), max(0.0, fallen - 0.02), 1600, witness)
+    printed = max(0.0, many - few / 4)
+    corrected = max(0.0, fallen - 0.02)
+    return Outcome(printed, corrected, 1600, witness)

@@ -73,7 +73,8 @@ def dimensions() -> Outcome:
         r = rank(m)
         return max(1 - d, d / e - 1, e / r - 1, d / r - 1, e / math.sqrt(r * d) - 1)
 
-    searched, _ = attack(lambda z: violation(z.view(4, 4)), gauss(seeded(0), 16), 150)
+    start = gauss(seeded(0), 16)
+    searched, _ = attack(lambda z: violation(z.view(4, 4)), start, 150)
     found = [searched, *(violation(m) for m in samples())]
     return outcome_of(found, instances=len(found) + 149)
 

@@ -40,8 +40,9 @@ def summed(e: Example, v: str, w: str, terms: list[Tensor]) -> Tensor:
 
 def between_children(e: Example, known: Blocks, v: str, w: str) -> list[Tensor]:
     """First sum of Eq. 2: D_av^T H[a,b] D_bw over children a of v and b of w."""
+    children = e.dag.children
     terms = []
-    for a, b in itertools.product(e.dag.children[v], e.dag.children[w]):
+    for a, b in itertools.product(children[v], children[w]):
         left = e.jacobian[a, v]
         right = e.jacobian[b, w]
         terms.append(left.T @ known[a, b] @ right)

@@ -36,7 +36,8 @@ def scaling_of_tensor() -> Outcome:
             return z + s * torch.sin(z)
 
         bends = s * torch.sin(weight @ x)
-        return float(jacfwd(jacrev(node))(x).norm()), float(bends.square().mean())
+        second = jacfwd(jacrev(node))(x)
+        return float(second.norm()), float(bends.square().mean())
 
     (small, low), (large, high) = sizes(0.5), sizes(1.0)
     power = math.log(large / small) / math.log(high / low)
@@ -83,7 +84,8 @@ def mixed_derivative(act: Function, seed: int) -> float:
     def merge(p: Tensor, q: Tensor) -> Tensor:
         return act(weight @ torch.cat([p, q]))
 
-    return float(jacfwd(jacrev(merge, argnums=0), argnums=1)(a, b).abs().max())
+    mixed = jacfwd(jacrev(merge, argnums=0), argnums=1)(a, b)
+    return float(mixed.abs().max())
 
 
 @CHECKS.clause("dag.s54.cat_relu")
@@ -114,7 +116,8 @@ def probe_error() -> Outcome:
         gram = a.mT @ a
         samples = (sign_vectors(8) @ a.mT).square().sum(1)
         variance = float(samples.var(correction=0))
-        formula = 2 * float(gram.square().sum() - gram.diagonal().square().sum())
+        squares = gram.square()
+        formula = 2 * float(squares.sum() - squares.diagonal().sum())
         size = float(a.square().sum())
         excess += [apart(variance, formula), formula / (2 * size**2 / rank) - 1]
         errors.append(variance**0.5 / size)

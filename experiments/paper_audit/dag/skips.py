@@ -71,7 +71,9 @@ SHAPES = ((2, 1), (4, 1), (4, 2), (6, 3), (6, 2))
 
 @CHECKS.clause("dag.thm34a")
 def vanilla() -> Outcome:
-    found = [searched(depth, depth, 0.8, 1, 0.8**depth, False) for depth in (1, 3, 6)]
+    found = []
+    for depth in (1, 3, 6):
+        found.append(searched(depth, depth, 0.8, 1, 0.8**depth, False))
     return outcome_of(found, instances=90 * len(found))
 
 
@@ -92,7 +94,9 @@ def skip_upper() -> Outcome:
 @CHECKS.clause("dag.thm34b.lower")
 def skip_lower(rho: float = 0.8) -> Outcome:
     """(b'): R >= (1 − rho^k)^(L/k) ‖∇²ℓ‖_F, attacked for several k."""
-    found = [searched(depth, k, rho, -1, (1 - rho**k) ** (depth // k)) for depth, k in SHAPES]
+    found = []
+    for depth, k in SHAPES:
+        found.append(searched(depth, k, rho, -1, (1 - rho**k) ** (depth // k)))
     return outcome_of(found, instances=90 * len(SHAPES))
 
 

@@ -148,7 +148,9 @@ def tensor_part_everywhere() -> Outcome:
         "those with h3 or out",
         f"{len(zero)} of {len(pairs)}",
     )
-    return Outcome(len(zero) / len(pairs), max(right, 1e-6 - least), len(pairs), witness)
+    printed = len(zero) / len(pairs)
+    corrected = max(right, 1e-6 - least)
+    return Outcome(printed, corrected, len(pairs), witness)
 
 
 def branches(depth: int, seed: int) -> tuple[float, float]:
@@ -161,7 +163,8 @@ def branches(depth: int, seed: int) -> tuple[float, float]:
         whole = (unit(64) + block) @ whole
     head = default_weight(generator, 10, 64)
     p = torch.softmax(h @ head.mT, -1)
-    curvature = head.mT @ (torch.diag_embed(p) - p[:, :, None] * p[:, None]) @ head
+    of_loss = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+    curvature = head.mT @ of_loss @ head
     resonance = (whole.mT @ curvature).flatten(1).norm(dim=1)
     largest = torch.stack([spectral_norm(block) for block in blocks]).amax(0)
     bound = (1 - largest) ** depth * curvature.flatten(1).norm(dim=1)
@@ -184,4 +187,6 @@ def scope_of_theorem_34() -> Outcome:
         "< 1, and R >= (1 − α‖DW‖₂)^L ‖∇²ℓ‖_F",
         f"{norms[0]:.2f}",
     )
-    return Outcome(1 - max(norms), max(*excess, max(norms) - 1), len(norms), witness)
+    largest = max(norms)
+    corrected = max(*excess, largest - 1)
+    return Outcome(1 - largest, corrected, len(norms), witness)

@@ -216,7 +216,8 @@ def ranking() -> Outcome:
         "4/120 two-sided, 2/120 one-sided",
         f"{p:.4f}, {upper:.4f}",
     )
-    return Outcome(p / 0.01 - 1, abs(p - 4 / 120) + abs(upper - 2 / 120), len(orders), witness)
+    corrected = abs(p - 4 / 120) + abs(upper - 2 / 120)
+    return Outcome(p / 0.01 - 1, corrected, len(orders), witness)
 
 
 @CHECKS.clause("dag.s54.steps")
@@ -235,4 +236,5 @@ def branch_steps() -> Outcome:
         "48 of 48",
         f"{sum(falls)} of {len(falls)}",
     )
-    return Outcome(abs(sum(falls) - 45) / 48, 1 - mean(falls), len(falls), witness)
+    printed = abs(sum(falls) - 45) / 48
+    return Outcome(printed, 1 - mean(falls), len(falls), witness)

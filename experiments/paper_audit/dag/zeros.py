@@ -54,7 +54,8 @@ def tensor_share(
         return value[0]
 
     zero = (zeros(outputs[v].numel()), zeros(outputs[w].numel()))
-    block = jacfwd(jacrev(lambda a, b: loss(output(a, b))), argnums=1)(*zero)
+    mixed = jacfwd(jacrev(lambda a, b: loss(output(a, b))), argnums=1)
+    block = mixed(*zero)
     left = jacrev(output, argnums=0)(*zero)
     right = jacrev(output, argnums=1)(*zero)
     curvature = hessian(loss)(output(*zero)).reshape(left.shape[0], -1)
@@ -135,7 +136,8 @@ def before_the_head(v: str, w: str) -> Outcome:
     output."""
     networks = []
     for seed in (0, 1, 2):
-        networks.append((small(seed, depth=4, activation="silu", residual=True), v, w))
+        network = small(seed, depth=4, activation="silu", residual=True)
+        networks.append((network, v, w))
     return _largest(networks, (9,), cross_entropy)
 
 

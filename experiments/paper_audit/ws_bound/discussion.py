@@ -43,7 +43,8 @@ def duplicates() -> Outcome:
         "about as many as of the paper's 460 points, 353",
         shown,
     )
-    right = max(*(abs(share / (353 / 460) - 1) - 0.1 for share in shares), max(shares) - fewer)
+    farthest = max(apart(share, 353 / 460) for share in shares)
+    right = max(farthest - 0.1, max(shares) - fewer)
     return Outcome(1 - min(shares), right, 4, witness)
 
 

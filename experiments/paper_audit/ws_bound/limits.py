@@ -74,7 +74,8 @@ def normalised_inputs() -> Errors:
     for samples, width in ((1, 1), (50, 2), (7, 30)):
         random = uniform(generator, 20, samples, width)
         for x in (*random, torch.ones(samples, width)):
-            excess = float(1 + x.square().sum(1).mean() - (1 + width))
+            mean = 1 + x.square().sum(1).mean()
+            excess = float(mean - (1 + width))
             yield excess
         yield abs(excess)
 
@@ -129,7 +130,8 @@ def cancelling(k: float) -> Instance:
     """Linear, x = ±1, hidden weights 1, Ṽ = (K, −K, log K): two units that cancel, one that
     separates."""
     theta = real([0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, k, -k, math.log(k)])
-    return Instance("linear", theta, real([[1.0], [-1.0]]), real([1.0, 0.0]))
+    x = real([[1.0], [-1.0]])
+    return Instance("linear", theta, x, real([1.0, 0.0]))
 
 
 def excess_seven(instance: Instance) -> float:
@@ -143,7 +145,8 @@ def excess_seven(instance: Instance) -> float:
         slope = i.d(1) * i.V
         bend = i.d(2) * i.V
         by_w = i.norm * (slope @ slope + bend.norm())
-        size = 1 + i.f @ i.f + by_w + (2 * i.norm).sqrt() * i.d(1).norm()
+        by_v = (2 * i.norm).sqrt() * i.d(1).norm()
+        size = 1 + i.f @ i.f + by_w + by_v
         limit += abs(float(i.delta)) * float(size)
     if not limit:  # every delta 0 in float64
         return -1.0

@@ -56,7 +56,8 @@ CHECKS.without["ws.proposition8", "H >= 0"] = lambda: proposition_eight(semidefi
 def variance_limit() -> Outcome:
     """max p(1 − p) = 1/4 at p = 1/2."""
     p = grid(0, 1, 1001)
-    return Outcome(abs(float((p * (1 - p)).max()) - 0.25), instances=len(p))
+    largest = float((p * (1 - p)).max())
+    return Outcome(abs(largest - 0.25), instances=len(p))
 
 
 def bound_from_traces(trace: float, square: float, dimension: int) -> float:

@@ -46,7 +46,9 @@ def bound_ww(instance: Instance, size: float) -> float:
     """Right-hand side of Eq. 23; size: what ζ_2 multiplies."""
     V = instance.samples[0].V
     norms = float(sum(i.norm for i in instance.samples))
-    return (SLOPE[instance.name] / 4 * float(V @ V) + BEND[instance.name] * size) * norms
+    by_slope = SLOPE[instance.name] / 4 * float(V @ V)
+    by_bend = BEND[instance.name] * size
+    return (by_slope + by_bend) * norms
 
 
 def sum_of_moduli(instance: Instance) -> float:
@@ -83,7 +85,8 @@ def near_ww(name: str) -> Iterator[Instance]:
     most bent one with a saturated output (that of ζ_2)."""
     for y, weight, z in ((STEEPEST[name], 4000.0, 0.0), (BENT[name], 0.001, 12.0)):
         offset = z - weight * value(name, y)
-        yield Instance(name, real([y, 0.0, offset, weight]), zeros(1, 1), zeros(1))
+        theta = real([y, 0.0, offset, weight])
+        yield Instance(name, theta, zeros(1, 1), zeros(1))
 
 
 def opposite(name: str) -> Instance:

@@ -109,7 +109,8 @@ of_sample = lifted(torch.cat)([delta * kron(hx, slope), delta * hr])
 CHECKS["ws.proposition2"] = equality(total(of_sample), lambda c: c.gradient)
 
 
-block_ww = kron(outer(hx, hx), s1 * outer(slope, slope) + delta * diag(V) @ F2)
+hidden_ww = s1 * outer(slope, slope) + delta * diag(V) @ F2
+block_ww = kron(outer(hx, hx), hidden_ww)
 """Eq. 15."""
 block_vv = s1 * outer(hr, hr)
 """Eq. 16."""
@@ -145,7 +146,8 @@ def jacobians(instance: Instance) -> Tensor:
 def true_jacobians(instance: Instance) -> Tensor:
     """df/dy and df'/dy by automatic differentiation."""
     i = instance.samples[0]
-    return torch.stack([torch.func.jacrev(derivative(i.name, k))(i.y) for k in (0, 1)])
+    jacobians = [torch.func.jacrev(derivative(i.name, k))(i.y) for k in (0, 1)]
+    return torch.stack(jacobians)
 
 
 CHECKS["ws.eq35"] = equality(jacobians, true_jacobians)
