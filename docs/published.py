@@ -19,6 +19,7 @@ from runner.report.formatting import COUNTED
 from runner.report.manifest import read_manifest
 from runner.report.papers import known_papers
 from runner.report.reference import WAYS
+from runner.report.score import has_one_digit
 from runner.report.summary import Answers, mean_of
 from runner.store.archive import published_cells
 from runner.store.tables import read_json
@@ -73,8 +74,7 @@ def one_digit(*experiments: str) -> int:
     for name in experiments or _published():
         scores = csv_of(name, "scorecard")
         exact = scores[scores["verdict"] == "exact match"]
-        digits = exact["paper_mean"].abs() / (2 * exact["resolution"])
-        count += int((digits.round() < 10).sum())
+        count += sum(map(has_one_digit, exact["paper_mean"], exact["resolution"]))
     return count
 
 

@@ -11,7 +11,7 @@ from runner.contract import is_extension
 from runner.report.labels import row_label
 from runner.report.reasons import why_not
 from runner.report.scope import Scope
-from runner.report.score import population_std
+from runner.report.score import has_one_digit, population_std
 from runner.stats.intervals import joined
 
 if TYPE_CHECKING:
@@ -112,6 +112,10 @@ def _counts(
         (extensions, "extensions (not in the paper)"),
     )
     counts = [f"{len(rows)} {what}: {counts_of(rows)}." for rows, what in kinds if rows]
+    exact = [row for row in scored if row["verdict"] == "exact match"]
+    short = sum(has_one_digit(row["paper_mean"], row["resolution"]) for row in exact)
+    if short:
+        counts.insert(1, f"Of the exact matches {short} are printed with one digit only.")
     return f"{' '.join(counts)}\n" if counts else ""
 
 

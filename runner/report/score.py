@@ -240,6 +240,15 @@ def _every_digit(paper: Printed, ours: Sample) -> bool:
     return judge.digits_agree(population, paper.std, paper.std_resolution)
 
 
+def has_one_digit(mean: float, resolution: float) -> bool:
+    """Whether a number is printed with one significant digit. resolution: half a unit of it.
+
+    >>> has_one_digit(0.04, 0.005), has_one_digit(0.12, 0.005)
+    (True, False)
+    """
+    return resolution > 0 and round(abs(mean) / (2 * resolution)) < 10
+
+
 def population_std(std: float, n: float) -> float:
     """The standard deviation with ddof 0, as papers print it, of one with ddof 1 over n values."""
     return std * math.sqrt((n - 1) / n) if n > 1 else NAN

@@ -263,3 +263,10 @@ def test_a_limit_of_ours_is_marked():
         texts = {k: str(v) for k, v in row.items()}
         assert statement_row(row)[3] == shown
         assert statement_rows([texts], "DAG", "x")[0]["threshold"] == shown
+
+
+def test_exact_matches_of_one_digit_are_counted():
+    table = scores(1.0, 1.0, 1.2)
+    table["verdict"] = ["exact match", "exact match", "reproduced"]
+    table["paper_mean"], table["resolution"] = [0.04, 0.12, 3.0], [0.005, 0.005, 0.5]
+    assert "Of the exact matches 1 are printed with one" in text_of("", claims_table(()), table)
