@@ -51,6 +51,7 @@ class Limits:
     above, at_least, below, at_most : bounds of a number; `above` and `below` are exclusive.
     off : one more value, which switches off what the setting is for.
     filled : whether a list needs at least one item.
+    once : whether a list may have no value twice.
     infinite : whether a number may be infinite; NaN is never taken.
     unit : of the value, for `hess-run show`.
     """
@@ -63,6 +64,7 @@ class Limits:
     at_most: float | None = None
     off: float | None = None
     filled: bool = False
+    once: bool = False
     infinite: bool = False
     unit: str = ""
 
@@ -70,6 +72,10 @@ class Limits:
         """Raise SettingError where `value` of the setting `name` is outside the limits."""
         if self.filled and len(value) == 0:
             raise SettingError(f"{name}: expected at least one value, found an empty list")
+        if self.once:
+            for i, item in enumerate(value):
+                if item in value[:i]:
+                    raise SettingError(f"{name}: expected each value once, found {item} twice")
         if self.keys:
             one_of(name, list(value), self.keys)
         for item in _items(value):
@@ -214,7 +220,7 @@ def grid(default: Any = MISSING, **limits: Any) -> Any:
     single value counts as a list of one.
     """
     default = list(default) if default is not MISSING else default
-    return _field(default, {"grid": True}, {"filled": True, **limits})
+    return _field(default, {"grid": True}, {"filled": True, "once": True, **limits})
 
 
 def report_only(default: Any = MISSING, **limits: Any) -> Any:

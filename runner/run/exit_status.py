@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from runner.contract import SettingError, short, where_raised
-from runner.run.guest import Stopped, call
+from runner.run.guest import Stopped, call, described
 from runner.run.streams import say
 
 FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -40,7 +40,7 @@ def limit(error: BaseException | None) -> str:
         return limit(error.__cause__)
     if isinstance(error, OSError):
         return next((name for name, (numbers, _) in LIMITS.items() if error.errno in numbers), "")
-    text = f"{type(error).__name__}: {error}"
+    text = described(error)
     if "LimitReached: " in text:
         return next((name for name in LIMITS if f"LimitReached: {name}" in text), "")
     for name, words in LIMIT_TEXTS.items():

@@ -34,10 +34,19 @@ def call(code: Callable[[], T]) -> T:
     except SystemExit as error:
         raise Stopped(_exit_text(error)) from error
     except BaseException as error:
-        raise Stopped(f"{type(error).__name__}: {error}") from error
+        raise Stopped(described(error)) from error
     finally:
         if os.getpid() != process:  # a copy of this process that the code has made
             os._exit(0)
+
+
+def described(error: BaseException) -> str:
+    """The kind and the text of an error of others, which may fail to make it."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception:
+        return f"{kind}, whose text cannot be made"
 
 
 def _exit_text(error: SystemExit) -> str:

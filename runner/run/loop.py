@@ -178,7 +178,7 @@ def _failure(
 ) -> str:
     text = "".join(traceback.format_exception(error))
     log.error("cell %s failed\n%s", cell_id, text)
-    message = short(f"{type(error).__name__}: {error}", 300)
+    message = short(guest.described(error), 300)
     record = {
         "experiment": job.name,
         "params": dict(cell.params),

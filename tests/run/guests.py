@@ -38,11 +38,19 @@ def raised(error: BaseException) -> Any:
     raise error
 
 
+class Mute(Exception):
+    """An error whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
 WAYS: dict[str, Callable[[], Any]] = {
     "draws": draw,
     "exits": lambda: sys.exit(0),
     "exits with a text": lambda: sys.exit("no data"),
     "raises no Exception": lambda: raised(GeneratorExit("odd")),
+    "raises without a text": lambda: raised(Mute()),
     "prints": lambda: print("printed") or ROWS,
     "closes": lambda: sys.stdout.close() or ROWS,
     "changes defaults": change_defaults,

@@ -67,6 +67,7 @@ experiment=toy seed=x | expected a whole number
 experiment=toy width=[a] | expected a list of whole numbers
 experiment=toy samples=-1 | expected a value above zero, found -1
 experiment=toy width=[] | found an empty list
+experiment=toy width=[2,1,2] | expected each value once, found 2 twice
 experiment=toy dataset.variance=-1 | expected a value above zero
 experiment=toy training=descent | does not use this group
 experiment=toy seed=1,2 | need -m

@@ -39,6 +39,7 @@ FAIL = {
     "exits": r"guests.py:\d+ called sys.exit\(0\); remove that call",
     "exits with a text": r"called sys.exit\('no data'\)",
     "raises no Exception": "GeneratorExit: odd",
+    "raises without a text": "Mute, whose text cannot be made",
     "nothing": "expected tables by name, found None",
     "no table": "expected tables by name, found {}",
     "a list": r"expected tables by name, found \[1.0\]",
