@@ -139,16 +139,22 @@ def rise(rows: pd.DataFrame) -> list[float]:
     far = rows[rows["distance"] > depth_of(rows) // 2]
     wide = per_seed(far, "R")
     d = wide.columns.to_numpy(float)
-    return [linear(d, np.log10(curve.to_numpy()), name="").slope for _, curve in wide.iterrows()]
+    slopes = []
+    for _, curve in wide.iterrows():
+        fit = linear(d, np.log10(curve.to_numpy()), name="")
+        slopes.append(fit.slope)
+    return slopes
 
 
 def near_output(tables: Tables, decide: Judge) -> Claim:
     """R(v,v) of the last third of the blocks against all others; a variant: its largest against the
     middle block."""
     name = "self-curvature near the output"
+    ratios = self_curvature(tables)
+    peaks = self_curvature(tables, peak=True)
     readings = {
-        "last third": decide.bound(name, self_curvature(tables)),
-        "largest against the middle": decide.bound(name, self_curvature(tables, peak=True)),
+        "last third": decide.bound(name, ratios),
+        "largest against the middle": decide.bound(name, peaks),
     }
     return judge.together(readings, main="last third")
 
@@ -163,12 +169,14 @@ def self_curvature(tables: Tables, *, peak: bool = False) -> Parts:
     wide = self_curvatures(tables)
     if wide is None:
         return {}
-    cut = wide.shape[1] - wide.shape[1] // 3
+    depth = wide.shape[1]
+    cut = depth - depth // 3
     last = wide.iloc[:, cut:]
     rest = wide.iloc[:, :cut]
     ratio = last.mean(axis=1) / rest.mean(axis=1)
     if peak:
-        ratio = last.max(axis=1) / wide.iloc[:, wide.shape[1] // 2]
+        middle = wide.iloc[:, depth // 2]
+        ratio = last.max(axis=1) / middle
     return {f"L={DEEPEST} final": list(ratio)}
 
 
@@ -188,7 +196,8 @@ def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
     """The smallest estimate of D at d > L/2 in plain networks, by seed: exact values are at least
     1."""
     plain = at_ends(chosen(estimates, arch="plain"))
-    far = plain[(plain["distance"] > plain["depth"] // 2) & (plain["depth"] > SHALLOWEST)]
+    deep = plain[plain["depth"] > SHALLOWEST]
+    far = deep[deep["distance"] > deep["depth"] // 2]
     return Groups(far, ["depth", "checkpoint"], TEXT).values("D_smallest", "min")
 
 
@@ -197,8 +206,11 @@ def seen_below_one(says: Statement, smallest: Parts) -> Claim:
     networks."""
     if not smallest:
         return judge.claim(says, "not run", detail="no pair is far enough apart")
-    seen = {part: int((np.asarray(values) < 1).sum()) for part, values in smallest.items()}
-    listed = [f"{part}: {seen[part]} of {len(values)}" for part, values in smallest.items()]
+    seen = {}
+    listed = []
+    for part, values in smallest.items():
+        seen[part] = int((np.asarray(values) < 1).sum())
+        listed.append(f"{part}: {seen[part]} of {len(values)}")
     detail = f"networks in which it occurs: {', '.join(listed)}"
     least = min(map(min, smallest.values()))
     found = {}

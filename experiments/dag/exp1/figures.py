@@ -67,14 +67,16 @@ def stable_rank(distances: pd.DataFrame) -> Figure:
     kinds = list(dict.fromkeys(table["arch"]))
 
     def draw(ax: Axes, key: tuple[str, int]) -> None:
-        for (kind,), part in groups(chosen(table, checkpoint=key[0], depth=key[1]), ["arch"]):
+        checkpoint, depth = key
+        shown = chosen(table, checkpoint=checkpoint, depth=depth)
+        for (kind,), part in groups(shown, ["arch"]):
             means = over_seeds(part, ["distance"], "D")
             means["place"] = means["distance"] + APART * (kinds.index(kind) - 0.5)
-            error_line(ax, means, "place", kind, key[0], text=label(kind), capsize=0)
+            error_line(ax, means, "place", kind, checkpoint, text=label(kind), capsize=0)
 
-    return figures.panels(
-        heads, draw, x=DISTANCE, y=LABELS["D"], columns=len(depths), integer=True, caption=BARS
-    )
+    y = LABELS["D"]
+    columns = len(depths)
+    return figures.panels(heads, draw, x=DISTANCE, y=y, columns=columns, integer=True, caption=BARS)
 
 
 APART = 0.36
@@ -94,7 +96,8 @@ def _marks(
         if paper is None:
             return
         for metric, distance in (("R_d0", 0), ("R_dLminus1", depth - 1)):
-            for (arch,), rows in groups(chosen(paper, depth=depth, metric=metric), ["arch"]):
+            published = chosen(paper, depth=depth, metric=metric)
+            for (arch,), rows in groups(published, ["arch"]):
                 ends = at_ends(rows)
                 hollow(ax, [distance] * len(ends), ends, arch)
 
@@ -107,7 +110,8 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
     No exact value is below 1 (black line); an estimate can be.
     """
-    plain, own = (chosen(t, arch="plain", checkpoint="init") for t in (first(distances), table))
+    plain = chosen(first(distances), arch="plain", checkpoint="init")
+    own = chosen(table, arch="plain", checkpoint="init")
     smallest = {"color": "#009E73", "marker": "v", "linestyle": ":"}
     looks: tuple[tuple[pd.DataFrame, str, str, dict[str, Any]], ...] = (
         (plain, "D", "exact", STYLES.style("exact")),
@@ -123,4 +127,5 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
     said = f"means over {plain['seed'].nunique()} seeds, 100 probes"
     y = "stable rank $D(d)$, before training"
-    return figures.panels(titles(plain, "depth"), draw, x=DISTANCE, y=y, integer=True, caption=said)
+    heads = titles(plain, "depth")
+    return figures.panels(heads, draw, x=DISTANCE, y=y, integer=True, caption=said)

@@ -225,9 +225,11 @@ def small_blocks_note(pairs: pd.DataFrame) -> list[str]:
     """What the authors' convention for small diagonal blocks does to C, on the paper's images."""
     keys = ["depth", "arch", "seed", "checkpoint"]
     own = chosen(pairs, v=pairs["w"]).set_index([*keys, "v"])["R"]
-    at_v, at_w = (
-        own.reindex(pairs.set_index([*keys, side]).index).to_numpy() for side in ("v", "w")
-    )
+    ends = []
+    for side in ("v", "w"):
+        places = pairs.set_index([*keys, side]).index
+        ends.append(own.reindex(places).to_numpy())
+    at_v, at_w = ends
     small = at_v * at_w < SMALL**2
     if not small.any():
         return []

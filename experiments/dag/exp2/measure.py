@@ -16,6 +16,7 @@ from itertools import product
 
 import torch
 from torch import Tensor
+from torch.linalg import matrix_rank
 
 from experiments.certificates import of_blocks
 from experiments.dag.exp2.settings import Exp2Bottleneck
@@ -43,8 +44,9 @@ def measure(experiment: Exp2Bottleneck, cell: Cell, ctx: Context) -> dict[str, T
     """The network of a cell at init, or trained and measured at mid and final."""
     start = cell.params["phase"] == "init"
     train = untrained_images if start else train_images
-    trained = train(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
     checkpoints = ("init",) if start else ("mid", "final")
+    settings = experiment.network_settings(cell)
+    trained = train(settings, experiment.dataset, experiment.training, ctx)
     return measure_trained(trained, experiment, ctx, checkpoints)
 
 
@@ -64,14 +66,16 @@ def measure_trained(
         if not at.first:
             return {"far": [far]}
         here = {"checkpoint": at.checkpoint}
-        far |= estimates(blocks, nodes, experiment.probes, ctx.torch_generator(stream_of(at)))
+        generator = ctx.torch_generator(stream_of(at))
+        far |= estimates(blocks, nodes, experiment.probes, generator)
         ranks = rank_rows(at.dag, nodes, at.x, at.y, experiment.rank_examples, budget)
+        network = {**here, **scores_at(trained, at.checkpoint), "status": "ok"}
         return {
-            "networks": [{**here, **scores_at(trained, at.checkpoint), "status": "ok"}],
+            "networks": [network],
             "certificate": of_blocks(at.dag, at.x, at.y, blocks, ctx, **here),
             "far": [far],
             "pairs": [{**here, **row, "status": status_of(row)} for row in rows],
-            "ranks": [{**here, **row} for row in ranks],
+            "ranks": [here | row for row in ranks],
         }
 
     return at_every_point(trained, metric, ctx, read, checkpoints)
@@ -111,7 +115,8 @@ def estimates(
     rows = estimated_metrics(blocks, nodes, probes, generator)
     rows = [row for row in rows if (row["v"], row["w"]) in far]
     found = means(rows, METRICS)
-    found["C_cut"] = math.fsum(min(row["C"], 1.0) for row in rows) / len(rows)
+    cut = [min(row["C"], 1.0) for row in rows]
+    found["C_cut"] = math.fsum(cut) / len(cut)
     return {f"{name}_estimate": value for name, value in found.items()}
 
 
@@ -127,31 +132,34 @@ def rank_rows(
     """
     dag = dag.to(torch.float64)
     x = x.double()
-    factors = gauss_newton_factors(dag, x, y, nodes)
-    ranks = dict.fromkeys(far_pairs(nodes), 0)
+    pairs = far_pairs(nodes)
+    ranks = dict.fromkeys(pairs, 0)
     # one example at a time: 8 nodes of width 512 in float64 are 2 GiB for eight examples
     for n in range(examples):
         one = slice(n, n + 1)
         total = exact_blocks(dag, x[one], y[one], nodes, memory_budget=budget, check=False)
-        for pair in ranks:
-            ranks[pair] = max(ranks[pair], int(torch.linalg.matrix_rank(total[pair])))
-    rows = []
-    for v, w in far_pairs(nodes):
-        left, right = (factors[u].view(len(x), -1, factors[u].shape[1])[:examples] for u in (v, w))
-        found = {
-            ("example", "gauss_newton"): int(product_rank(left, right).max()),
-            ("example", "total"): ranks[v, w],
-            ("mean", "gauss_newton"): int(torch.linalg.matrix_rank(factors[v].mT @ factors[w])),
-        }
-        for (block, part), rank in found.items():
-            n = len(x) if block == "mean" else examples
-            rows.append({"v": v, "w": w, "block": block, "part": part, "examples": n, "rank": rank})
+        for pair in pairs:
+            ranks[pair] = max(ranks[pair], int(matrix_rank(total[pair])))
+    factors = gauss_newton_factors(dag, x, y, nodes)
+    by_example = {}
+    for v, factor in factors.items():
+        by_example[v] = factor.view(len(x), -1, factor.shape[1])[:examples]
+    rows: list[Row] = []
+    for v, w in pairs:
+        here = {"v": v, "w": w, "block": "example"}
+        rank = int(product_rank(by_example[v], by_example[w]).max())
+        rows.append({**here, "part": "gauss_newton", "examples": examples, "rank": rank})
+        rows.append({**here, "part": "total", "examples": examples, "rank": ranks[v, w]})
+        here["block"] = "mean"
+        rank = int(matrix_rank(factors[v].mT @ factors[w]))
+        rows.append({**here, "part": "gauss_newton", "examples": len(x), "rank": rank})
     return rows
 
 
 def product_rank(left: Tensor, right: Tensor) -> Tensor:
     """Rank of leftᵀ right for each example, (B,): from the (r, r) core of both QR factorisations.
     Shapes (B, r, d)."""
-    r_left, r_right = (torch.linalg.qr(f.mT, mode="r")[1] for f in (left, right))
+    _, r_left = torch.linalg.qr(left.mT, mode="r")
+    _, r_right = torch.linalg.qr(right.mT, mode="r")
     tolerance = max(left.shape[2], right.shape[2]) * EPS
-    return torch.linalg.matrix_rank(r_left @ r_right.mT, rtol=tolerance)
+    return matrix_rank(r_left @ r_right.mT, rtol=tolerance)

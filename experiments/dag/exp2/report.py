@@ -52,10 +52,10 @@ class BottleneckAnalysis(WithAuthors):
             "image_sets": partial(image_sets, far),
         }
         if "history" in self.tables:
-            history = self.tables["history"].assign(width=lambda t: "width " + t["d_u"].astype(str))
-            found["training"] = partial(
-                figures.learning_curves, history, panel="depth", variant="width"
-            )
+            history = self.tables["history"]
+            history = history.assign(width="width " + history["d_u"].astype(str))
+            lines = {"panel": "depth", "variant": "width"}
+            found["training"] = partial(figures.learning_curves, history, **lines)
         return found
 
     def statistics(self) -> list[Statistic]:
@@ -87,11 +87,13 @@ def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
     paper = chosen(exp2_claims.printed_values(), metric="D_far")
 
     def draw(ax: Axes, depth: int) -> None:
-        _lines(ax, chosen(table, depth=depth), "D_estimate", chosen(paper, depth=depth))
+        published = chosen(paper, depth=depth)
+        _lines(ax, chosen(table, depth=depth), "D_estimate", published)
         _bound(ax, sorted(set(far["d_u"])), classes)
 
     y = r"stable rank $D_{\mathrm{far}}$"
-    return panels(titles(table, "depth"), draw, x=WIDTH, y=y, log="y", caption=BARS)
+    heads = titles(table, "depth")
+    return panels(heads, draw, x=WIDTH, y=y, log="y", caption=BARS)
 
 
 def coupling_and_resonance(far: pd.DataFrame) -> Figure:
@@ -120,13 +122,15 @@ def ranks(table: pd.DataFrame, classes: int) -> Figure:
     part = chosen(table, part="gauss_newton", checkpoint="init")
 
     def draw(ax: Axes, depth: int) -> None:
-        for (block,), rows in groups(chosen(part, depth=depth), ["block"]):
+        shown = chosen(part, depth=depth)
+        for (block,), rows in groups(shown, ["block"]):
             top = rows.groupby("d_u")["rank"].max()
             text, style = BLOCKS[str(block)]
             ax.plot(top.index, top, label=text, **STYLES.style(style))
         _bound(ax, sorted(set(part["d_u"])), classes)
 
-    return panels(titles(part, "depth"), draw, x=WIDTH, y=r"rank of $H^{GN}$ (float64)", log="y")
+    y = r"rank of $H^{GN}$ (float64)"
+    return panels(titles(part, "depth"), draw, x=WIDTH, y=y, log="y")
 
 
 def image_sets(far: pd.DataFrame) -> Figure:

@@ -46,17 +46,16 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
     def draw(ax: Axes, checkpoint: str) -> str:
         points = claims.gap_and_curvature(gaps, networks, checkpoint)
         for row in points.itertuples():
-            size = 6
+            style = STYLES.point_style(row.activation)
+            style |= {"linestyle": "none", "markersize": 6}
             if row.activation == "leaky_relu":
-                size = 4  # on top of ReLU, which stays visible
-            style = {**STYLES.point_style(row.activation), "linestyle": "none", "markersize": size}
+                style["markersize"] = 4  # on top of ReLU, which stays visible
             std = 0 if np.isnan(row.std) else row.std
             text = label(row.activation)
             ax.errorbar(row.curvature, row.gap, yerr=std, capsize=2, label=text, **style)
-            own = chosen(
-                paper, activation=row.activation, checkpoint=checkpoint, metric="gap_global"
-            )
-            at = chosen(paper, activation=row.activation, metric="E_sigma_pp_sq")
+            published = chosen(paper, activation=row.activation)
+            own = chosen(published, checkpoint=checkpoint, metric="gap_global")
+            at = chosen(published, metric="E_sigma_pp_sq")
             hollow(ax, list(at["mean"])[: len(own)], own, row.activation)
         fit = stats.linear(points["curvature"], points["gap"], name="")
         rank = stats.spearman(points["curvature"], points["gap"], name="")
@@ -123,7 +122,8 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
         for i, activation in enumerate(activations):
             means = over_seeds(chosen(part, activation=activation), ["images"], "gap")
             one_set(ax, i, means, STYLES.colour(activation))
-        ax.set_xticks(range(len(activations)), [label(a) for a in activations], rotation=20)
+        names = [label(activation) for activation in activations]
+        ax.set_xticks(range(len(names)), names, rotation=20)
         ax.set_ylim(bottom=0)
 
     return figures.panels(AT_ENDS, draw, y=LABELS["gap"], sharey=False)
@@ -140,9 +140,8 @@ def stochastic(table: pd.DataFrame) -> Figure:
         _by_activation(ax, part, "discrepancy_percent")
         ax.axhline(0, color="black", linewidth=0.8)
 
-    return figures.panels(
-        heads, draw, columns=2, y="estimated / exact gap − 1 (%)", sharey="row", legend_columns=0
-    )
+    y = "estimated / exact gap − 1 (%)"
+    return figures.panels(heads, draw, columns=2, y=y, sharey="row", legend_columns=0)
 
 
 def discrepancies(draws: pd.DataFrame) -> Figure:
@@ -169,8 +168,13 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
 
 def _by_activation(ax: Axes, part: pd.DataFrame, column: str) -> list[str]:
     """A group of dots for each activation; their names, in order."""
-    samples = {str(a): rows[column] for (a,), rows in groups(part, ["activation"])}
-    figures.groups(ax, samples, looks=STYLES, names={a: label(a) for a in samples})
+    samples = {}
+    names = {}
+    for (activation,), rows in groups(part, ["activation"]):
+        name = str(activation)
+        samples[name] = rows[column]
+        names[name] = label(name)
+    figures.groups(ax, samples, looks=STYLES, names=names)
     return list(samples)
 
 
@@ -180,17 +184,17 @@ def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
     found = spreads(draws)
 
     def draw(ax: Axes, checkpoint: str) -> None:
-        for (activation,), part in groups(chosen(found, checkpoint=checkpoint), ["activation"]):
+        shown = chosen(found, checkpoint=checkpoint)
+        for (activation,), part in groups(shown, ["activation"]):
             measured = part.groupby("probes")["percent"].mean()
             rows = chosen(predicted, checkpoint=checkpoint, activation=activation)
             line = rows.groupby("probes")["percent"].mean()
             style = STYLES.style(str(activation))
             marker = style.pop("marker")
             name = label(activation)
+            colour = style["color"]
             ax.plot(line.index, line, **style, label=f"{name}, predicted")
-            ax.plot(
-                measured.index, measured, marker, color=style["color"], label=f"{name}, measured"
-            )
+            ax.plot(measured.index, measured, marker, color=colour, label=f"{name}, measured")
 
     said = "marks: mean over the networks of the std over the draws"
     y = "relative std of one estimate (%)"

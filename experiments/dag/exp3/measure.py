@@ -168,12 +168,14 @@ def estimate(
     sums = dict.fromkeys(PARTS, 0.0)
     for w, sources in _targets(nodes):
         last = blocks.tensor[w, w]
-        z = rademacher((probes, last.shape[1]), last.dtype, generator).to(last.device)
+        size = (probes, last.shape[1])
+        z = rademacher(size, last.dtype, generator).to(last.device)
         for part in sums:
             pairs = [part_of(blocks, part)[v, w] for v in sources]
             squares = (z @ torch.cat(pairs).mT).double().square()
             images = squares.split([len(pair) for pair in pairs], 1)
-            sums[part] += math.fsum(math.sqrt(float(image.sum(1).mean())) for image in images)
+            means = [float(image.sum(1).mean()) for image in images]
+            sums[part] += math.fsum(math.sqrt(mean) for mean in means)
     return gn_gap_of_sums([sums["tensor"]], [sums["gauss_newton"]])
 
 

@@ -118,7 +118,8 @@ def sizes(draws: pd.DataFrame, checkpoint: str) -> list[float]:
     """Mean size of the discrepancy of one network from the text's number of probes in percent, by
     draw."""
     part = chosen(draws, status="ok", checkpoint=checkpoint, probes=TEXT_PROBES)
-    percent = (100 * (part["gap_stochastic"] / finite(part["gap_exact"]) - 1)).abs()
+    ratio = part["gap_stochastic"] / finite(part["gap_exact"])
+    percent = (100 * (ratio - 1)).abs()
     return list(complete_means(percent.groupby(part["draw"])))
 
 

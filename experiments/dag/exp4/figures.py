@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -26,13 +28,19 @@ from runner.training import CHECKPOINTS
 
 ZERO = 1e-12
 """Where an exact zero is drawn on a logarithmic axis; the tick there says 0."""
+GAP_TICKS = ("0", "$10^{-9}$", "$10^{-6}$", "$10^{-3}$", "1")
+ROUNDING: dict[str, Any] = {
+    "facecolors": "none",
+    "edgecolors": "0.5",
+    "s": 40,
+    "label": "published: rounding of a zero",
+}
+"""Look of what the paper publishes where the gap is zero."""
 
 
 def variant(table: pd.DataFrame) -> pd.DataFrame:
     """The table with a column `kind`: "cat + SiLU" and the like."""
-    return table.assign(
-        kind=[f"{m} + {label(a)}" for m, a in zip(table["merge"], table["activation"], strict=True)]
-    )
+    return table.assign(kind=table["merge"] + " + " + table["activation"].map(label))
 
 
 def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame) -> Figure:
@@ -61,27 +69,18 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
                 own = chosen(paper, **where)
                 hollow(ax, [x] * len(own), own, checkpoint)
                 rest = chosen(roundings, **where)
-                ax.scatter(
-                    [x] * len(rest),
-                    rest["mean"],
-                    label="published: rounding of a zero",
-                    marker=style["marker"],
-                    facecolors="none",
-                    edgecolors="0.5",
-                    s=40,
-                )
+                places = [x] * len(rest)
+                ax.scatter(places, rest["mean"], marker=style["marker"], **ROUNDING)
         ax.set_yscale("log")
         ax.set_ylim(ZERO / 5, 30)
-        ax.set_yticks(
-            [ZERO, 1e-9, 1e-6, 1e-3, 1], ["0", "$10^{-9}$", "$10^{-6}$", "$10^{-3}$", "1"]
-        )
-        ax.set_xticks(range(len(kinds)), [kind["kind"] for kind in kinds], rotation=30, ha="right")
+        ax.set_yticks([ZERO, 1e-9, 1e-6, 1e-3, 1], GAP_TICKS)
+        names = [kind["kind"] for kind in kinds]
+        ax.set_xticks(range(len(kinds)), names, rotation=30, ha="right")
 
     said = "every seed a point, on the paper's images"
     heads = titles(table, "branch_depth")
-    return figures.panels(
-        heads, draw, y=r"GN gap of $(A_{k-1}, B_{k-1})$", legend_columns=3, caption=said
-    )
+    y = r"GN gap of $(A_{k-1}, B_{k-1})$"
+    return figures.panels(heads, draw, y=y, legend_columns=3, caption=said)
 
 
 def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
@@ -93,7 +92,8 @@ def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
     def draw(ax: Axes, depth: int) -> None:
         own = chosen(table, branch_depth=depth)
         for (kind, checkpoint), part in groups(own, ["kind", "checkpoint"]):
-            error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint)
+            means = over_seeds(part, ["distance"], value)
+            error_line(ax, means, "distance", kind, checkpoint)
 
     heads = titles(table, "branch_depth")
     return figures.panels(
@@ -114,11 +114,12 @@ def within(distances: pd.DataFrame) -> Figure:
     table = table[(table["relation"] != "cross") & (table["branch_depth"] > 1)]
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
-        own = chosen(table, branch_depth=key[0], checkpoint=key[1])
+        depth, checkpoint = key
+        own = chosen(table, branch_depth=depth, checkpoint=checkpoint)
         for (kind,), part in groups(own, ["kind"]):
             seeds = part.groupby(["seed", "distance"])["R"].mean().reset_index()
             means = over_seeds(seeds, ["distance"], "R")
-            error_line(ax, means, "distance", kind, key[1], text=kind)
+            error_line(ax, means, "distance", kind, checkpoint, text=kind)
 
     return figures.panels(
         crossed(titles(table, "branch_depth")),
@@ -143,7 +144,8 @@ def image_sets(merge: pd.DataFrame) -> Figure:
         ticks = []
         for i, depth in enumerate(depths):
             part = chosen(table, branch_depth=depth, checkpoint=checkpoint)
-            one_set(ax, i, over_seeds(part, ["images"], "gap"), STYLES.colour("init"))
+            means = over_seeds(part, ["images"], "gap")
+            one_set(ax, i, means, STYLES.colour("init"))
             c = variance_components(part, "gap")
             std = ""
             if c.images == c.images:
@@ -163,11 +165,13 @@ def jacobians(networks: pd.DataFrame) -> Figure:
     table = variant(first(networks))
 
     def draw(ax: Axes, depth: int) -> None:
-        for (kind,), part in groups(chosen(table, branch_depth=depth), ["kind"]):
+        shown = chosen(table, branch_depth=depth)
+        for (kind,), part in groups(shown, ["kind"]):
             means = over_seeds(part, ["checkpoint"], "rho")
             means["place"] = means["checkpoint"].map(CHECKPOINTS.index)
             error_line(ax, means, "place", kind, "init", text=kind, **STYLES.style(kind))
         checkpoint_ticks(ax)
 
     y = r"largest spectral norm $\rho_{\max}$"
-    return figures.panels(titles(table, "branch_depth"), draw, x="training", y=y, caption=BARS)
+    heads = titles(table, "branch_depth")
+    return figures.panels(heads, draw, x="training", y=y, caption=BARS)

@@ -44,14 +44,16 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
     last = (f"a{depth - 1}", f"b{depth - 1}")
 
     def read(at: Point) -> dict[str, list[Row]]:
-        blocks = blocks_of(at.dag, at.network.measured, at.x, at.y, metric)
-        pairs = pairs_of(blocks, at.network.measured, metric)
+        nodes = at.network.measured
+        blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
+        pairs = pairs_of(blocks, nodes, metric)
+        network = {**at.where, **branch_dynamics(at), "status": "ok"}
         return {
-            "networks": [{**at.where, **branch_dynamics(at), "status": "ok"}],
+            "networks": [network],
             "certificate": certificate_rows(at, blocks, ctx),
-            "merge": [{**at.where, **block_row(blocks, last, "R")}],
+            "merge": [at.where | block_row(blocks, last, "R")],
             "pairs": first_pairs(at, pairs, metric),
-            "distances": [{**at.where, **row} for row in by_relation(pairs, depth)],
+            "distances": [at.where | row for row in by_relation(pairs, depth)],
         }
 
     return at_every_point(trained, metric, ctx, read)
@@ -60,7 +62,8 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
 def branch_dynamics(at: Point) -> dict[str, float]:
     """The row of `networks`: rho over all block Jacobians, without the exponents, which are defined
     on chains."""
-    row = network_row(at) | spectral_norms_of(block_jacobians(at.dag, at.x, at.network.measured))
+    jacobians = block_jacobians(at.dag, at.x, at.network.measured)
+    row = network_row(at) | spectral_norms_of(jacobians)
     return {name: value for name, value in row.items() if not name.startswith("lyapunov")}
 
 

@@ -27,7 +27,7 @@ from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first
 from runner.contract import Claim, Figures, Statement, Tables
 from runner.stats import Statistic
-from runner.stats.tables import groups
+from runner.stats.tables import chosen, groups
 
 NAME = "exp4_diamond"
 NUMBER = re.compile(r"printed (\d(?:\.\d+)?e-\d+)")
@@ -42,19 +42,17 @@ class DiamondAnalysis(WithAuthors):
     rounding = ("tensor part of cat+ReLU", "separation")
 
     def figures(self) -> Figures:
-        tables = self.tables
-        history = draw.variant(tables["history"])
+        merge = self.tables["merge"]
+        distances = self.tables["distances"]
+        history = draw.variant(self.tables["history"])
+        lines = {"panel": "branch_depth", "variant": "kind"}
         return {
-            "fig6_merge_gap": partial(
-                draw.merge_gap, tables["merge"], printed(NAME), printed_roundings()
-            ),
-            "figN2_across_branches": partial(draw.cross, tables["distances"]),
-            "within_branches": partial(draw.within, tables["distances"]),
-            "rho": partial(draw.jacobians, tables["networks"]),
-            "image_sets": partial(draw.image_sets, tables["merge"]),
-            "training": partial(
-                figures.learning_curves, history, panel="branch_depth", variant="kind"
-            ),
+            "fig6_merge_gap": partial(draw.merge_gap, merge, printed(NAME), printed_roundings()),
+            "figN2_across_branches": partial(draw.cross, distances),
+            "within_branches": partial(draw.within, distances),
+            "rho": partial(draw.jacobians, self.tables["networks"]),
+            "image_sets": partial(draw.image_sets, merge),
+            "training": partial(figures.learning_curves, history, **lines),
         }
 
     def statistics(self) -> list[Statistic]:
@@ -103,37 +101,45 @@ def printed_r() -> dict[tuple[Any, ...], float]:
     for row in printed_roundings().to_dict("records"):
         key = (int(row["branch_depth"]), row["merge"], row["activation"], row["checkpoint"])
         found.setdefault(key, {})[row["metric"]] = row["mean"]
-    return {k: v["frob_tensor_merge"] / v["gap_merge"] for k, v in found.items() if len(v) == 2}
+    ratios = {}
+    for key, values in found.items():
+        if len(values) == 2:
+            ratios[key] = values["frob_tensor_merge"] / values["gap_merge"]
+    return ratios
 
 
 def shares(merge: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...], float]:
     """The same keys -> our mean ‖H^GN‖ of the pair at d = 2 over the one drawn from the print."""
-    said = printed_r()
-    parts = groups(first(merge)[lambda t: t["checkpoint"] == checkpoint], [*VARIANT, "checkpoint"])
-    return {k: float(p["gn"].mean()) / said[k] for k, p in parts if k in said}
+    published = printed_r()
+    rows = chosen(first(merge), checkpoint=checkpoint)
+    found = {}
+    for key, part in groups(rows, [*VARIANT, "checkpoint"]):
+        if key in published:
+            found[key] = float(part["gn"].mean()) / published[key]
+    return found
 
 
 def two_blocks(distances: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...], float]:
     """(branch depth, merge, activation, d) -> R(d+2)/R(d) of the means over seeds, on the papers'
     images."""
-    cross = first(distances)[lambda t: (t["relation"] == "cross") & (t["checkpoint"] == checkpoint)]
+    cross = chosen(first(distances), relation="cross", checkpoint=checkpoint)
     found: dict[tuple[Any, ...], float] = {}
     for keys, part in groups(cross, VARIANT):
         means = part.groupby("distance")["R"].mean()
-        found |= {
-            (*keys, int(d)): float(means[d + 2] / means[d])
-            for d in means.index
-            if d + 2 in means.index
-        }
+        for d in means.index:
+            if d + 2 in means.index:
+                found[*keys, int(d)] = float(means[d + 2] / means[d])
     return found
 
 
 def across_notes(tables: Tables, without_norm: pd.DataFrame | None = None) -> Iterator[str]:
     """What of the printed ratios can be said."""
-    kept = two_blocks(tables["distances"])
     own = list(shares(tables["merge"]).values())
-    curved = [v for k, v in kept.items() if k[1:3] == ("cat", "silu")]
-    flat = [v for k, v in kept.items() if k[1:3] != ("cat", "silu")]
+    curved: list[float] = []
+    flat: list[float] = []
+    for (_, merge, activation, _), ratio in two_blocks(tables["distances"]).items():
+        of_kind = curved if (merge, activation) == ("cat", "silu") else flat
+        of_kind.append(ratio)
     if not (own and flat and curved):
         return
     yield (
@@ -143,11 +149,9 @@ def across_notes(tables: Tables, without_norm: pd.DataFrame | None = None) -> It
         f"ours is {min(own):.2f} to {max(own):.2f} times that in {len(own)} cases. As published "
         "the sentence does not hold."
     )
-    steps = (
-        [values.whole for values in claims.one_block(without_norm).values()]
-        if without_norm is not None
-        else []
-    )
+    if without_norm is None:
+        return
+    steps = [values.whole for values in claims.one_block(without_norm).values()]
     if steps:
         yield (
             "Networks without LayerNorm give the printed range across one block: R(d+1)/R(d) at "

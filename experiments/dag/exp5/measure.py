@@ -50,7 +50,8 @@ def measure_trained(
         with torch.no_grad():
             residual = at.network(at.x).squeeze(-1) - y
         loss = float(residual.square().mean())
-        found = {"blocks": [{**at.where, **block_row(blocks, pair, "full"), "loss": loss}]}
+        block = {**at.where, **block_row(blocks, pair, "full"), "loss": loss}
+        found = {"blocks": [block]}
         if not at.first:
             return found
         here = {"checkpoint": at.checkpoint}

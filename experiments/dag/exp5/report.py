@@ -88,16 +88,17 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
             rows = chosen(paper, network=network, metric=f"frob_{part}").dropna(subset=["mean"])
             # each published value is listed once for every protocol
             rows = rows.drop_duplicates("checkpoint")
-            hollow(ax, [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]], rows, part)
+            places = [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]]
+            hollow(ax, places, rows, part)
         checkpoint_ticks(ax)
         if zero:
             return f"{label(network)} ({', '.join(zero)} = 0)"
         return label(network)
 
     said = "marks and bars: mean ± sample std over the seeds"
-    return figures.panels(
-        titles(table, "network"), draw, x="training", y="norm of the block", log="y", caption=said
-    )
+    heads = titles(table, "network")
+    y = "norm of the block"
+    return figures.panels(heads, draw, x="training", y=y, log="y", caption=said)
 
 
 def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
@@ -126,7 +127,8 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
             ax.axhspan(row.mean - std, row.mean + std, label="published mean ± std", **grey)
             dashed: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
             ax.axhline(row.mean, label="published mean", zorder=1, **dashed)
-        ax.set_xticks(range(len(protocols)), [label(p) for p in protocols], rotation=60, ha="right")
+        names = [label(protocol) for protocol in protocols]
+        ax.set_xticks(range(len(names)), names, rotation=60, ha="right")
 
     return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3, height=3.8)
 
@@ -136,20 +138,11 @@ def losses(history: pd.DataFrame) -> Figure:
     targets."""
 
     def draw(ax: Axes, network: str) -> None:
-        for (protocol,), part in groups(chosen(history, network=network), ["protocol"]):
-            band(
-                ax,
-                over_seeds(part, ["epoch"], "test_loss"),
-                label(protocol),
-                STYLES.point_style(protocol),
-            )
+        shown = chosen(history, network=network)
+        for (protocol,), part in groups(shown, ["protocol"]):
+            means = over_seeds(part, ["epoch"], "test_loss")
+            band(ax, means, label(protocol), STYLES.point_style(protocol))
 
     said = "bands: mean ± sample std over the seeds"
-    return figures.panels(
-        titles(history, "network"),
-        draw,
-        x="epoch",
-        y="test loss (MSE)",
-        log="y",
-        caption=said,
-    )
+    heads = titles(history, "network")
+    return figures.panels(heads, draw, x="epoch", y="test loss (MSE)", log="y", caption=said)

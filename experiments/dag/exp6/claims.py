@@ -54,19 +54,18 @@ def leaving_out(tables: Tables, estimator: str, negligible: float) -> pd.DataFra
     `negligible`."""
     keys = [*KEYS, "seed", "distance"]
     pairs = selected(tables["pairs"], estimator)
-    kept = pairs[pairs["R"] ** 2 >= negligible].groupby(keys, as_index=False)["D"].mean()
-    return (
-        selected(tables["distances"], estimator).drop(columns="D").merge(kept, on=keys, how="left")
-    )
+    kept = pairs[pairs["R"] ** 2 >= negligible]
+    means = kept.groupby(keys, as_index=False)["D"].mean()
+    distances = selected(tables["distances"], estimator).drop(columns="D")
+    return distances.merge(means, on=keys, how="left")
 
 
 def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; networks and checkpoints are its parts."""
     if "distances" not in tables:
         return [judge.claim(s, "not run", detail="no network was measured") for s in says.values()]
-    published, engine = (
-        selected(tables["distances"], e).assign(gap=gap) for e in ("published", "engine")
-    )
+    published = selected(tables["distances"], "published").assign(gap=gap)
+    engine = selected(tables["distances"], "engine").assign(gap=gap)
     exact = engine if published_start(tables) else engine.iloc[:0]
     decide = Judge(says)
     small = negligible(selected(tables["pairs"], "engine"))
@@ -87,7 +86,8 @@ def by_network(table: pd.DataFrame) -> Groups:
 def largest_step(rows: pd.DataFrame, column: str) -> list[float]:
     """The largest step from one distance to the next, by seed; NaN where a value is infinite."""
     curves = rows.pivot(index="seed", columns="distance", values=column)
-    steps = curves.where(curves.abs() < math.inf).diff(axis=1).iloc[:, 1:]
+    finite = curves.where(curves.abs() < math.inf)
+    steps = finite.diff(axis=1).iloc[:, 1:]
     return list(steps.max(axis=1, skipna=False))
 
 
@@ -146,7 +146,8 @@ def changes(silu: pd.DataFrame, arch: str, distances: tuple[int, ...], sign: int
         return {}
     change = (table["final"] - table["init"]).groupby("seed")
     means = change.agg(lambda values: values.mean(skipna=False))
-    return {"d = " + ", ".join(map(str, distances)): [sign * float(mean) for mean in means]}
+    name = "d = " + ", ".join(map(str, distances))
+    return {name: [sign * float(mean) for mean in means]}
 
 
 def decay_of(part: pd.DataFrame) -> dict[int, float]:
@@ -154,7 +155,8 @@ def decay_of(part: pd.DataFrame) -> dict[int, float]:
     table = per_seed(part, "R")
     if not {0, LAST} <= set(table.columns):
         return {}
-    return {int(s): float(r) for s, r in (table[0] / table[LAST]).items()}
+    decays = table[0] / table[LAST]
+    return {int(seed): float(decay) for seed, decay in decays.items()}
 
 
 def decays(published: pd.DataFrame, engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
@@ -199,7 +201,8 @@ def contrasts(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
 def start_decays(distances: pd.DataFrame) -> dict[tuple[str, ...], Pseudovalues]:
     """(activation, architecture) -> R(0)/R(4) of untrained networks."""
     found = {}
-    for network, rows in groups(chosen(distances, checkpoint="init"), ["activation", "arch"]):
+    init = chosen(distances, checkpoint="init")
+    for network, rows in groups(init, ["activation", "arch"]):
         wide = per_seed(rows, "R")
         found[network] = jackknife(wide, ratio_of_means, log=True)
     return found
@@ -231,10 +234,12 @@ def coupling(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
 def negligible(pairs: pd.DataFrame) -> Parts:
     """Share in Σ‖H‖_F² over all pairs of the blocks with ‖H‖₂² < 1e-12, by network that has any and
     seed."""
-    known = pairs.assign(top=pairs["R"] ** 2 / pairs["D"], square=pairs["R"] ** 2)
+    square = pairs["R"] ** 2
+    known = pairs.assign(top=square / pairs["D"], square=square)
     found = {}
     for name, part in by_network(known[known["top"].notna()]).items():
-        small = part[part["top"] < NEGLIGIBLE].groupby("seed")["square"].sum()
+        below = part[part["top"] < NEGLIGIBLE]
+        small = below.groupby("seed")["square"].sum()
         if len(small):
             whole = part.groupby("seed")["square"].sum()
             found[name] = list(small / whole.loc[small.index])
@@ -252,16 +257,14 @@ def measured(tables: Tables, negligible: float) -> pd.DataFrame:
             rows = leaving_out(tables, estimator, negligible).assign(gap=gap)
             own[estimator] = long_format(rows, keys, METRICS)
         parts.append(probes(own["published"], own["engine"], tables, KEYS))
-    networks = chosen(tables["networks"], statistics="running")
-    parts.append(
-        paired(
-            long_format(in_percent(networks), KEYS, {"test_acc_percent": "percent"}), tables, KEYS
-        )
-    )
+    networks = in_percent(chosen(tables["networks"], statistics="running"))
+    accuracy = long_format(networks, KEYS, {"test_acc_percent": "percent"})
+    parts.append(paired(accuracy, tables, KEYS))
     found = pd.concat(parts, ignore_index=True)
     # Estimates are of other probes, and after 100 epochs networks of two processors are not the
     # same.
-    return found.assign(paired=found["paired"].eq(True) & found["checkpoint"].eq("init"))
+    untrained = found["checkpoint"].eq("init")
+    return found.assign(paired=found["paired"].eq(True) & untrained)
 
 
 def notes(tables: Tables, negligible: float) -> list[str]:

@@ -64,12 +64,10 @@ class ResNetAnalysis(WithAuthors):
                 if len(rows):
                     found[name] = partial(by_distance, rows, "gap", log=True)
         if "history" in self.tables:
-            history = self.tables["history"].drop_duplicates(
-                ["activation", "arch", "seed", "epoch"]
-            )
-            found["training"] = partial(
-                figures.learning_curves, history, panel="activation", variant="arch"
-            )
+            keys = ["activation", "arch", "seed", "epoch"]
+            history = self.tables["history"].drop_duplicates(keys)
+            lines = {"panel": "activation", "variant": "arch"}
+            found["training"] = partial(figures.learning_curves, history, **lines)
         return found
 
     def captions(self) -> Mapping[str, str]:
@@ -133,6 +131,10 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
     )
 
 
+STATISTICS = {"running": ("init", "0 and 1"), "calibrated": ("final", "of images")}
+"""Style and name of lines by BatchNorm's statistics."""
+
+
 def calibration(distances: pd.DataFrame) -> Figure:
     """R(d) before training with BatchNorm's statistics as published (0 and 1) and estimated from
     training images."""
@@ -141,9 +143,10 @@ def calibration(distances: pd.DataFrame) -> Figure:
     def draw(ax: Axes, activation: str) -> None:
         shown = chosen(table, activation=activation)
         for (arch, statistics), part in groups(shown, ["arch", "statistics"]):
-            style, kind = ("init", "0 and 1") if statistics == "running" else ("final", "of images")
+            style, kind = STATISTICS[statistics]
+            text = f"{label(arch)}, statistics {kind}"
             means = over_seeds(part, ["distance"], "R")
-            error_line(ax, means, "distance", arch, style, text=f"{label(arch)}, statistics {kind}")
+            error_line(ax, means, "distance", arch, style, text=text)
 
     y = LABELS["R"] + ",\nbefore training"
     heads = titles(table, "activation")

@@ -35,6 +35,11 @@ STYLES = PlotStyles(
 )
 LINES = {"init": "-", "mid": ":", "final": "--"}
 """Line style of a checkpoint; the variant gives colour and marker."""
+FILLING = {
+    "mid": {"fillstyle": "left", "markerfacecoloralt": "white"},
+    "final": {"markerfacecolor": "white"},
+}
+"""Style of the marks of a checkpoint, where they are not filled."""
 LABELS = {
     "R": r"resonance $R(d) = \|H\|_F$",
     "R_examples": r"mean over images of $\|H\|_F$",
@@ -62,7 +67,8 @@ AT_ENDS = {checkpoint: label(checkpoint) for checkpoint in ENDS}
 
 def titles(table: pd.DataFrame, column: str) -> dict[Any, str]:
     """Value of a column -> title of its panel, in order."""
-    return {at: HEADS.get(column, "{}").format(label(at)) for at in sorted(set(table[column]))}
+    head = HEADS.get(column, "{}")
+    return {at: head.format(label(at)) for at in sorted(set(table[column]))}
 
 
 def crossed(
@@ -74,12 +80,9 @@ def crossed(
 
 def look(variant: Any, checkpoint: str) -> dict[str, Any]:
     """Style of a line: colour and marker of the variant, dashes and filling of the checkpoint."""
-    style = STYLES.style(str(variant)) | {"linestyle": LINES.get(checkpoint, "-.")}
-    filling = {
-        "mid": {"fillstyle": "left", "markerfacecoloralt": "white"},
-        "final": {"markerfacecolor": "white"},
-    }
-    return style | filling.get(checkpoint, {})
+    style = STYLES.style(str(variant))
+    style["linestyle"] = LINES.get(checkpoint, "-.")
+    return style | FILLING.get(checkpoint, {})
 
 
 def error_line(
@@ -98,11 +101,13 @@ def error_line(
     A bar that would reach below zero from a positive mean is left out, for logarithmic axes. style:
     changes of `look`.
     """
+    mean = means["mean"]
     std = means["std"].fillna(0)
-    down = std.where((std < means["mean"]) | (means["mean"] <= 0), 0)
+    drawable = (std < mean) | (mean <= 0)
+    down = std.where(drawable, 0)
     style = {"capsize": 2, "elinewidth": 0.8} | look(variant, checkpoint) | style
     style.setdefault("label", text or f"{label(variant)}, {label(checkpoint)}")
-    ax.errorbar(means[x], means["mean"], yerr=[down, std], **style)
+    ax.errorbar(means[x], mean, yerr=[down, std], **style)
 
 
 def mark(ax: Axes, x: float, y: float, variant: str) -> None:
@@ -118,6 +123,16 @@ HOLLOW: dict[str, Any] = {
     "zorder": BEHIND,
 }
 """Look of a published value in a scatter plot."""
+PRINTED_MARKS: dict[str, Any] = {
+    "color": "black",
+    "linestyle": "none",
+    "markersize": 10,
+    "markerfacecolor": "none",
+    "markeredgewidth": 0.9,
+    "label": PAPER,
+    "zorder": BEHIND,
+}
+"""Look of a published mean next to lines."""
 PRINTED_BARS: dict[str, Any] = {
     "color": "0.75",
     "linestyle": "none",
@@ -137,15 +152,31 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
     """
     if rows.empty or rows["mean"].isna().all():
         return
-    style: dict[str, Any] = {"color": "black", "linestyle": "none", "zorder": BEHIND}
-    marker = style | {"marker": STYLES.style(variant)["marker"], "markersize": 10}
-    marker |= {"markerfacecolor": "none", "markeredgewidth": 0.9}
-    ax.plot(x, rows["mean"], label=PAPER, **marker)
+    ax.plot(x, rows["mean"], marker=STYLES.style(variant)["marker"], **PRINTED_MARKS)
     printed = rows["std"].notna().to_numpy()
     if printed.any():
         places = np.asarray(x, dtype=float)[printed]
         shown = rows[printed]
         ax.errorbar(places, shown["mean"], yerr=shown["std"], **PRINTED_BARS)
+
+
+RANDOM_SETS: dict[str, Any] = {
+    "s": 14,
+    "alpha": 0.6,
+    "linewidths": 0,
+    "label": "random sets of images",
+}
+"""Look of values on random sets of images."""
+PAPERS_SET: dict[str, Any] = {
+    "marker": "D",
+    "color": "black",
+    "linestyle": "none",
+    "zorder": 3,
+    "capsize": 3,
+    "markersize": 4,
+    "label": "the paper's images, ± std over seeds",
+}
+"""Look of a value on the paper's images."""
 
 
 def image_sets(
@@ -161,25 +192,9 @@ def image_sets(
     spread = np.zeros(len(random))
     if len(random) > 1:
         spread = jitter * np.linspace(-1, 1, len(random))
-    ax.scatter(
-        x + spread,
-        random,
-        label="random sets of images",
-        s=14,
-        alpha=0.6,
-        linewidths=0,
-        color=colour,
-    )
-    diamond: dict[str, Any] = {
-        "marker": "D",
-        "color": "black",
-        "linestyle": "none",
-        "zorder": 3,
-        "capsize": 3,
-        "markersize": 4,
-        "label": "the paper's images, ± std over seeds",
-    }
-    ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), **diamond)
+    ax.scatter(x + spread, random, color=colour, **RANDOM_SETS)
+    std = own["std"].fillna(0)
+    ax.errorbar([x] * len(own), own["mean"], yerr=std, **PAPERS_SET)
 
 
 def checkpoint_ticks(ax: Axes) -> None:
@@ -193,6 +208,8 @@ def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> 
     x = means["epoch"]
     mean = means["mean"]
     std = means["std"].fillna(0)
-    ax.plot(x, mean, label=text, markevery=max(1, len(x) // 12), **style)
+    step = max(1, len(x) // 12)
+    ax.plot(x, mean, label=text, markevery=step, **style)
     low = (mean - std).clip(lower=1e-3 * mean)
-    ax.fill_between(x, low, mean + std, color=style["color"], alpha=0.18, linewidth=0)
+    high = mean + std
+    ax.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)

@@ -19,7 +19,8 @@ def chain_dynamics(dag: Dag, nodes: Sequence[str], x: Tensor) -> dict[str, float
     chain."""
     parents = [dag.nodes[name].parents for name in nodes]
     expected = [(before,) for before in nodes[:-1]]
-    if len(parents[0]) != 1 or [tuple(names) for names in parents[1:]] != expected:
+    found = [tuple(names) for names in parents[1:]]
+    if len(parents[0]) != 1 or found != expected:
         return dict.fromkeys(("rho", "rho_mean", "lyapunov_1", "lyapunov_log_norm"), math.nan)
     jacobians = block_jacobians(dag, x, nodes)
     steps = [jacobians[name, before] for name, (before,) in zip(nodes, parents, strict=True)]
@@ -37,7 +38,8 @@ def spectral_norms_of(jacobians: dict[tuple[str, str], Tensor]) -> dict[str, flo
     The authors store both. Cells measured before this column existed lack rho_mean.
     """
     norms = mean_spectral_norms(jacobians)
-    return {"rho": max(norms.values()), "rho_mean": math.fsum(norms.values()) / len(norms)}
+    mean = math.fsum(norms.values()) / len(norms)
+    return {"rho": max(norms.values()), "rho_mean": mean}
 
 
 def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:
@@ -67,8 +69,10 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
     logs = q.new_zeros(len(q), q.shape[2])
     for j in steps:
         q, r = torch.linalg.qr(j @ q)
-        logs += r.diagonal(dim1=1, dim2=2).abs().log()
-    return (logs / len(steps)).mean(0).sort(descending=True).values
+        growth = r.diagonal(dim1=1, dim2=2).abs()
+        logs += growth.log()
+    exponents = (logs / len(steps)).mean(0)
+    return exponents.sort(descending=True).values
 
 
 def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
@@ -79,13 +83,15 @@ def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
     """
     steps, product = _chain(jacobians)
     logs = product.new_zeros(len(product))
+    tiny = torch.finfo(torch.float64).tiny
     for j in steps:
         # Rescaled at every step, or deep products leave the range of floating-point numbers.
         product = j @ product
-        size = product.flatten(1).norm(dim=1).clamp_min(torch.finfo(torch.float64).tiny)
+        size = product.flatten(1).norm(dim=1).clamp_min(tiny)
         logs = logs + size.log()
         product = product / size[:, None, None]
-    logs = logs + torch.linalg.svdvals(product)[:, 0].log()
+    largest = torch.linalg.svdvals(product)[:, 0]
+    logs = logs + largest.log()
     return float((logs / len(steps)).mean())
 
 

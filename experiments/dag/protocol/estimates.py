@@ -13,6 +13,7 @@ from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from experiments.dag.protocol.averages import Row, by_column, means
 from runner.curvature.estimators.estimate import rademacher
@@ -30,22 +31,26 @@ def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator)
     """
     if probes < 1:
         raise ValueError(f"probes: expected at least 1, found {probes}")
-    z = rademacher((blocks.shape[2], probes), blocks.dtype, generator).to(blocks.device)
+    size = (blocks.shape[2], probes)
+    z = rademacher(size, blocks.dtype, generator).to(blocks.device)
     images = (blocks @ z).double()
-    return images.square().sum(1).mean(1).sqrt()
+    squares = images.square().sum(1)
+    return squares.mean(1).sqrt()
 
 
 def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -> Tensor:
     """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ except
     for rounding."""
     tiny = torch.finfo(blocks.dtype).tiny
-    start = torch.randn(blocks.shape[2], 1, generator=generator).to(blocks.device, blocks.dtype)
+    start = torch.randn(blocks.shape[2], 1, generator=generator).to(blocks)
     q = start.expand(len(blocks), -1, -1)
-    q = q / torch.linalg.vector_norm(q, dim=1, keepdim=True)
+    q = q / vector_norm(q, dim=1, keepdim=True)
     for _ in range(steps):
         back = blocks.mT @ (blocks @ q)
-        q = back / torch.linalg.vector_norm(back, dim=1, keepdim=True).clamp_min(tiny)
-    return torch.linalg.vector_norm((blocks @ q).double(), dim=(1, 2))
+        size = vector_norm(back, dim=1, keepdim=True)
+        q = back / size.clamp_min(tiny)
+    images = (blocks @ q).double()
+    return vector_norm(images, dim=(1, 2))
 
 
 def estimated_metrics(
@@ -79,8 +84,10 @@ def row_of(pair: Pair, nodes: Sequence[str], norms: Mapping[Pair, float], top: f
     own ‖H‖₂; C and D are NaN without a divisor."""
     v, w = pair
     norm = norms[pair]
-    row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
-    row["C"] = _ratio(norm, math.sqrt(norms[v, v] * norms[w, w]))
+    distance = nodes.index(w) - nodes.index(v)
+    row = {"v": v, "w": w, "distance": distance, "R": norm}
+    scale = math.sqrt(norms[v, v] * norms[w, w])
+    row["C"] = _ratio(norm, scale)
     row["D"] = _ratio(norm, top) ** 2
     return row
 

@@ -52,20 +52,23 @@ def decay(
     in a panel. Thin lines: single seeds, where they are far apart.
     """
     table = first(distances)
+    table = table[table["checkpoint"].isin(checkpoints)]
 
     def draw(ax: Axes, at: Any) -> None:
         texts = []
-        for (kind, checkpoint), part in groups(table[table[panel] == at], [variant, "checkpoint"]):
-            if checkpoint in checkpoints:
-                error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint)
-                _runs(ax, part.sort_values("distance"), value, look(kind, checkpoint)["color"])
-                texts.append((fits or {}).get((at, kind, checkpoint), ""))
+        shown = table[table[panel] == at]
+        for (kind, checkpoint), part in groups(shown, [variant, "checkpoint"]):
+            means = over_seeds(part, ["distance"], value)
+            error_line(ax, means, "distance", kind, checkpoint)
+            _runs(ax, part, value, look(kind, checkpoint)["color"])
+            texts.append((fits or {}).get((at, kind, checkpoint), ""))
         if fits is not None:
             handles = ax.get_legend_handles_labels()[0]
             ax.legend(handles, texts, loc="upper center", bbox_to_anchor=(0.5, -0.22))
         marks(ax, at)
 
-    heads = {at: HEADS.get(panel, panel + " ${}$").format(at) for at in dict.fromkeys(table[panel])}
+    head = HEADS.get(panel, panel + " ${}$")
+    heads = {at: head.format(at) for at in dict.fromkeys(first(distances)[panel])}
     return figures.panels(
         heads,
         draw,
@@ -83,10 +86,12 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
     """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere:
     a bar hides it."""
     means = over_seeds(part, ["distance"], value)
-    if not (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
+    wide = means["std"].fillna(0) > 0.5 * means["mean"].abs()
+    if not wide.any():
         return
-    for _, rows in part.groupby("seed"):
-        ax.plot(rows["distance"], rows[value], color=colour, linewidth=0.7, alpha=0.45, zorder=1)
+    style: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.45, "zorder": 1}
+    for _, rows in part.sort_values("distance").groupby("seed"):
+        ax.plot(rows["distance"], rows[value], color=colour, **style)
 
 
 def pair_maps(
@@ -105,7 +110,9 @@ def pair_maps(
         kind, checkpoint = key
         rows_of_kind = shown[shown[variant] == kind]
         means = rows_of_kind.groupby(["checkpoint", "v", "w"])[value].mean()
-        limits = (float(means.min()), float(means.max())) if means.notna().any() else None
+        limits = None
+        if means.notna().any():
+            limits = (float(means.min()), float(means.max()))
         matrix = _matrix(chosen(rows_of_kind, checkpoint=checkpoint), value)
         last = checkpoint == checkpoints[-1]
         name = f"{PAIR_LABELS[value]} ${value}(v, w)$"
@@ -113,7 +120,9 @@ def pair_maps(
         layers: Any = ax.yaxis.get_major_locator()
         layers.set_params(integer=True)
         finite = matrix[~np.isnan(matrix)]
-        return at[key] + (f":\n{finite.min():.3g} to {finite.max():.3g}" if finite.size else "")
+        if not finite.size:
+            return at[key]
+        return f"{at[key]}:\n{finite.min():.3g} to {finite.max():.3g}"
 
     return figures.panels(
         at,
@@ -161,7 +170,8 @@ def through_training(
 
     def draw(ax: Axes, key: tuple[str, Any]) -> None:
         value, where = key
-        for (kind,), part in groups(table[table[panel] == where], [variant]):
+        shown = table[table[panel] == where]
+        for (kind,), part in groups(shown, [variant]):
             shift = 0.08 * kinds.index(kind)
             means = over_seeds(part, ["checkpoint"], value)
             means["place"] = means["checkpoint"].map(CHECKPOINTS.index) + shift

@@ -63,13 +63,15 @@ def measure_trained(
     """All tables of one training. distance: default |i − j| in the order of the measured nodes."""
 
     def read(at: Point) -> dict[str, list[Row]]:
-        blocks = blocks_of(at.dag, at.network.measured, at.x, at.y, metric)
-        pairs = pairs_of(blocks, at.network.measured, metric, distance)
+        nodes = at.network.measured
+        blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
+        pairs = pairs_of(blocks, nodes, metric, distance)
+        network = {**at.where, **network_row(at), "status": "ok"}
         return {
-            "networks": [{**at.where, **network_row(at), "status": "ok"}],
+            "networks": [network],
             "certificate": certificate_rows(at, blocks, ctx),
             "pairs": first_pairs(at, pairs, metric),
-            "distances": [{**at.where, **row} for row in by_distance(pairs)],
+            "distances": [at.where | row for row in by_distance(pairs)],
         }
 
     return at_every_point(trained, metric, ctx, read)
@@ -112,9 +114,8 @@ def pairs_of(
     if distance is not None:
         found = [distance(v, w) for v, w in names]
         columns["distance"] = [-1 if number is None else number for number in found]
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, values, strict=True)) for values in rows]
 
 
 def added(pair: Row) -> list[str]:
@@ -143,7 +144,9 @@ def by_distance(pairs: Sequence[Row]) -> list[Row]:
             row["gap_of_pairs"] = mean_of(pair["gap"] for pair in alike)
             row["R_examples"] = mean_of(pair["R_examples"] for pair in alike)
         lacking = sum(math.isnan(pair["D"]) for pair in alike)
-        row["status"] = f"no D for {lacking} pairs: numerically zero" if lacking else "ok"
+        row["status"] = "ok"
+        if lacking:
+            row["status"] = f"no D for {lacking} pairs: numerically zero"
         rows.append(row)
     return rows
 
@@ -151,7 +154,9 @@ def by_distance(pairs: Sequence[Row]) -> list[Row]:
 def pair_row(pair: Row) -> Row:
     """The metrics of a pair that cannot be had from the others."""
     names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *added(pair))
-    return {name: pair[name] for name in names} | {"status": pair["status"] or "ok"}
+    row = {name: pair[name] for name in names}
+    row["status"] = pair["status"] or "ok"
+    return row
 
 
 def block_row(blocks: BlockSplit, pair: tuple[str, str], norm: str) -> dict[str, float]:
@@ -174,16 +179,12 @@ def example_norms(
     block_metrics."""
     pairs = list(combinations_with_replacement(nodes, 2))
     sums = dict.fromkeys(pairs, 0.0)
+    budget = memory_of(metric)
     for start in range(0, len(x), EXAMPLES_AT_ONCE):
-        part = slice(start, start + EXAMPLES_AT_ONCE)
+        stop = start + EXAMPLES_AT_ONCE
+        part = (x[start:stop], y[start:stop])
         blocks = exact_blocks(
-            dag,
-            x[part],
-            y[part],
-            nodes,
-            per_example=True,
-            memory_budget=memory_of(metric),
-            check=False,
+            dag, *part, nodes, per_example=True, memory_budget=budget, check=False
         )
         for pair in pairs:
             sums[pair] += float(torch.linalg.matrix_norm(blocks[pair]).sum())
@@ -206,7 +207,8 @@ def scores_at(
     """Columns of the history at a checkpoint (init, half of the epochs, the last), of the whole
     test set."""
     history = trained.training.history
-    epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
+    middle = int(history["epoch"][-1]) // 2
+    epoch = {"init": 0, "mid": middle, "final": -1}[checkpoint]
     return {name: history[name][epoch] for name in names}
 
 
@@ -222,9 +224,11 @@ def activation_curvature(network: Network, x: Tensor) -> float:
     values = {"input": inputs} | network.activations(inputs)
     curvatures = []
     for stage in network.graph():
-        if isinstance(stage.module, Block) and stage.module.activation_name != "linear":
-            z = stage.module.pre_activation(*(values[parent] for parent in stage.parents))
-            second = second_derivative(stage.module.act, z)
+        block = stage.module
+        if isinstance(block, Block) and block.activation_name != "linear":
+            arguments = [values[parent] for parent in stage.parents]
+            z = block.pre_activation(*arguments)
+            second = second_derivative(block.act, z)
             curvatures.append(float(second.square().mean()))
     return mean_of(curvatures)
 

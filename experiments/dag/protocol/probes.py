@@ -79,9 +79,11 @@ def _probes_of(
     for v, w in pairs:
         targets.setdefault(w, []).append(v)
     for w, nodes in targets.items():
-        shape = probes, operator.sizes[w]
-        draw = on_sphere if shape[1] <= FEW and stream == "node" else rademacher
-        yield w, draw(shape, operator.dtype, streams.of(w)).to(operator.device), nodes
+        size = operator.sizes[w]
+        few = size <= FEW and stream == "node"
+        draw = on_sphere if few else rademacher
+        z = draw((probes, size), operator.dtype, streams.of(w))
+        yield w, z.to(operator.device), nodes
 
 
 def root_mean(images: Tensor) -> Estimate:
@@ -93,8 +95,9 @@ def root_mean(images: Tensor) -> Estimate:
     if mean == 0:
         return Estimate(0.0, 0.0, count)
     error = float(squares.values.std()) / math.sqrt(count) * student(count - 1)
+    error_of_root = error / (2 * math.sqrt(mean))
     scale = 2.0**squares.exponent
-    return Estimate.if_finite(squares.root_mean, error / (2 * math.sqrt(mean)) * scale, count)
+    return Estimate.if_finite(squares.root_mean, error_of_root * scale, count)
 
 
 def spectral_norms(
@@ -108,16 +111,21 @@ def spectral_norms(
     streams = Streams(generator)
     q = {}
     for v, w in pairs:
-        start = operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}"))
+        generator_of_pair = streams.of(f"{v}->{w}")
+        start = operator.gaussian(operator.sizes[w], generator_of_pair)
         q[v, w] = unit(start)
     sigma = {}
     for _ in range(steps):
         forward = _products(operator, {(v, w): (w, q[v, w], v) for v, w in pairs})
         sigma = {pair: norm_of(image) for pair, image in forward.items()}
         back = _products(operator, {(v, w): (v, unit(forward[v, w]), w) for v, w in pairs})
-        rest = [norm_of(back[p].double() - sigma[p] * q[p].double()) for p in pairs]
+        rest = []
         for pair in pairs:
-            q[pair] = unit(back[pair]) if bool(back[pair].any()) else q[pair]
+            image = back[pair]
+            change = image.double() - sigma[pair] * q[pair].double()
+            rest.append(norm_of(change))
+            if bool(image.any()):
+                q[pair] = unit(image)
         if not any(rest):  # singular vectors to the last digit
             break
     return {pair: value if math.isfinite(value) else math.nan for pair, value in sigma.items()}
@@ -134,7 +142,10 @@ def _products(
             directions[source] = direction.new_zeros(len(requests), operator.sizes[source])
         directions[source][k] = direction
     images = operator.apply(directions)
-    return {pair: images[target][k] for k, (pair, (_, _, target)) in enumerate(requests.items())}
+    products = {}
+    for k, (pair, (_, _, target)) in enumerate(requests.items()):
+        products[pair] = images[target][k]
+    return products
 
 
 class Streams:
@@ -154,4 +165,5 @@ class Streams:
         if self.kind == "shared":
             return self.generator
         digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        seed = int.from_bytes(digest[:8], "big") >> 1
+        return torch.Generator().manual_seed(seed)

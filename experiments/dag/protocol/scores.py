@@ -43,7 +43,8 @@ def scored(
     """
     values = long_format(first(table), keys, dict(metrics))
     spread = image_spread(table, keys, metrics)
-    return paired(values.merge(spread, on=[*keys, "metric"], how="left"), tables, variant)
+    values = values.merge(spread, on=[*keys, "metric"], how="left")
+    return paired(values, tables, variant)
 
 
 def image_spread(
@@ -59,7 +60,9 @@ def image_spread(
         for values, part in groups(table, keys):
             c = variance_components(part, column)
             row = dict(zip(keys, values, strict=True)) | {"metric": metric}
-            row["image_variance"] = 2 * c.images if c.images > ROUNDING * c.mean**2 else 0.0
+            row["image_variance"] = 0.0
+            if c.images > ROUNDING * c.mean**2:
+                row["image_variance"] = 2 * c.images
             row["image_df"] = float(max(1, c.n_images - 1))
             rows.append(row)
     return pd.DataFrame(rows, columns=[*keys, "metric", "image_variance", "image_df"])
@@ -101,10 +104,12 @@ def probes(
     keys = [c for c in values.columns if c not in ("value", "seed")]
     same = paired(values, tables, variant)
     both = same.merge(exact, on=[*keys, "seed"], suffixes=("", "_exact"))
-    both = both[both["paired"] & (both["checkpoint"].astype(str) == "init")]
-    error = (both["value"] - both["value_exact"]).groupby([both[key] for key in keys])
-    noise = error.agg(["std", "count"]).reset_index()
-    noise = noise.assign(rounding_std=2**0.5 * noise["std"], rounding_df=noise["count"] - 1.0)
+    untrained = both["checkpoint"].astype(str) == "init"
+    both = both[both["paired"] & untrained]
+    error = both["value"] - both["value_exact"]
+    noise = error.groupby([both[key] for key in keys]).agg(["std", "count"]).reset_index()
+    noise["rounding_std"] = 2**0.5 * noise["std"]
+    noise["rounding_df"] = noise["count"] - 1.0
     noise = noise[noise["count"] > 2][[*keys, "rounding_std", "rounding_df"]]
     return values.merge(noise, on=keys, how="left")
 
