@@ -75,10 +75,20 @@ def read_options(argv: Sequence[str], keys: Collection[str]) -> argparse.Namespa
     return parser.parse_intermixed_args(list(argv))
 
 
+def _configuration(options: argparse.Namespace) -> list[str]:
+    shown = ["--cfg", options.cfg]
+    if options.resolve:
+        shown.append("--resolve")
+    if options.package:
+        shown += ["--package", options.package]
+    return shown
+
+
 def shown_option(options: argparse.Namespace) -> list[str]:
     """One of Hydra's options that show something, as Hydra takes it. Raises SettingError."""
-    if options.resolve and not options.cfg:
-        raise SettingError("--resolve goes with --cfg")
+    for name in ("resolve", "package"):
+        if getattr(options, name) and not options.cfg:
+            raise SettingError(f"--{name} goes with --cfg")
     asked = [name for name in ("cfg", "info", "multirun", "run") if getattr(options, name)]
     if len(asked) > 1 and asked != ["cfg", "multirun"]:
         flags = ", ".join(f"--{name}" for name in asked)
@@ -88,12 +98,7 @@ def shown_option(options: argparse.Namespace) -> list[str]:
     if options.hydra_help:
         return ["--hydra-help"]
     if options.cfg:
-        shown = ["--cfg", options.cfg]
-        if options.resolve:
-            shown.append("--resolve")
-        if options.package:
-            shown += ["--package", options.package]
-        return shown
+        return _configuration(options)
     if not options.info:
         return []
     named = any(word.startswith("experiment=") for word in options.words)

@@ -86,6 +86,9 @@ data fetch cifar11 | did you mean cifar10
 --config-path x experiment=toy | --config-path cannot be set
 --config-dir nowhere experiment=toy | --config-dir: expected a folder
 --resolve experiment=toy | --resolve goes with --cfg
+--package job experiment=toy | --package goes with --cfg
+experiment=toy ~seed | seed cannot be removed; set it with seed=VALUE
+experiment=toy ~experiment | experiment cannot be removed; set it with experiment=NAME
 experiment=toy --force | --force: write force=true, without dashes
 experiment=toy --seed | --seed: write seed=VALUE, without dashes
 toy | did you mean experiment=toy?

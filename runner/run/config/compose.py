@@ -95,9 +95,10 @@ def preview(name: str) -> Experiment:
 
 
 def _experiment_name(words: Sequence[Word]) -> str:
-    names = [
-        word.value for word in words if word.key == "experiment" and not word.override.is_delete()
-    ]
+    named = [word for word in words if word.key == "experiment"]
+    if any(word.override.is_delete() for word in named):
+        raise SettingError(_kept("experiment", "NAME"))
+    names = [word.value for word in named]
     if names and names[-1] is not None:
         experiment_file(str(names[-1]))
         return str(names[-1])
@@ -199,11 +200,17 @@ def _with(values: dict[str, Any], word: Word, name: str) -> dict[str, Any]:
     if override.package is not None or parts[0] not in known or not (declared or may_be_new):
         raise SettingError(_unknown(override.input_line.lstrip("+~").partition("=")[0], name))
     if override.is_delete():
+        if word.key in TOP_LEVEL:
+            raise SettingError(_kept(word.key, "VALUE"))
         return _without(values, parts)
     above = word.value
     for part in reversed(parts):
         above = {part: above}
     return merge(values, above)  # type: ignore[no-any-return]
+
+
+def _kept(key: str, value: str) -> str:
+    return f"{key} cannot be removed; set it with {key}={value}"
 
 
 def _without(values: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
