@@ -8,16 +8,15 @@ import math
 import re
 import zipfile
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import spearmanr, wilcoxon
 
-ROOT = Path(__file__).resolve().parents[2]
-PUBLISHED, PAGES = ROOT / "outputs" / "published", ROOT / "docs" / "reproduction"
-SEEDS = (42, 43, 44, 45, 46)
+from tests.experiments.test_recomputed import PUBLISHED, ROOT, SEEDS, cells
+
+PAGES = ROOT / "docs" / "reproduction"
 COUNTS = {(3, "converged"): 460, (10, "converged"): 453, (3, "unique"): 353, (10, "unique"): 420}
 """Of the WS-bound paper, Appendix C."""
 CASES = []
@@ -26,17 +25,13 @@ CASES = []
 @cache
 def table(experiment, name):
     """A table of all cells of the report's settings at the paper's seeds, with their parameters."""
-    key = json.loads((PUBLISHED / experiment / "manifest.json").read_text())["settings_key"]
     parts = []
+    words = {"kind": str, "nearest_kind": str, "led_kind": str}
     with zipfile.ZipFile(PUBLISHED / experiment / "cells.zip") as archive:
-        for path in archive.namelist():
+        for path, cell in cells(experiment):
             file = path.replace("cell.json", f"{name}.csv.gz")
-            if not path.endswith("/cell.json") or file not in archive.NameToInfo:
-                continue
-            cell = json.loads(archive.read(path))
-            if cell["settings_key"] == key and cell["seed"] in SEEDS:
+            if file in archive.NameToInfo:
                 text = io.BytesIO(gzip.decompress(archive.read(file)))
-                words = {"kind": str, "nearest_kind": str, "led_kind": str}
                 part = pd.read_csv(text, dtype=words)
                 parts.append(part.assign(**{**cell["params"], "seed": cell["seed"]}))
     return pd.concat(parts, ignore_index=True)

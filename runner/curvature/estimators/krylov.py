@@ -107,7 +107,7 @@ class Krylov:
         matrix = self.matrix[:m, :m]
         skew = float((matrix - matrix.mT).abs().max())
         self.skew = max(self.skew, skew)
-        if skew > self.symmetric.skew * self.largest:
+        if skew > self.symmetric.allowed_skew * self.largest:
             raise MeasurementError(
                 "expected a symmetric operator, found products that differ from those of the "
                 f"transpose by {skew / self.largest:.0e} of the largest"

@@ -18,9 +18,9 @@ from runner.curvature.estimators.estimate import ldexp, on_sphere
 NOT_FINITE = "a product is not finite"
 """The reason of a NaN."""
 SKEW = 1e-3
-"""Largest difference from the transpose, relative to the largest entry; SKEWED roundings of
-operators that have more than that."""
-SKEWED = 16
+"""Largest difference from the transpose, relative to the largest entry."""
+SKEW_ROUNDINGS = 16
+"""The same in roundings, of operators in half precision."""
 TOGETHER = 8
 """Vectors that are multiplied at once."""
 ORDINARY = 60
@@ -57,7 +57,7 @@ class Symmetric:
             raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
         self.size = int(shape[0])
         self.wide = torch.promote_types(self.dtype, torch.float32)  # of bases: half is not enough
-        self.skew = _skew(self.dtype)
+        self.allowed_skew = _allowed_skew(self.dtype)
 
     def matvec(self, v: Tensor) -> Tensor:
         """H v in float64, v (n,); neither scaled nor refused."""
@@ -139,7 +139,7 @@ class Symmetric:
         rows = torch.cat([self._raw(part).to(torch.float64) for part in eye.split(TOGETHER)])
         self._scale(float(rows.abs().max()))
         rows = _times_power(rows, -self.exponent)
-        _refuse_skew(rows, self.skew)
+        _refuse_skew(rows, self.allowed_skew)
         return (rows + rows.mT) / 2
 
 
@@ -173,9 +173,9 @@ def own_generator(generator: torch.Generator | None) -> torch.Generator:
     return torch.Generator().manual_seed(0) if generator is None else generator
 
 
-def _skew(dtype: torch.dtype) -> float:
+def _allowed_skew(dtype: torch.dtype) -> float:
     """Largest difference from the transpose that rounding explains, relative."""
-    return max(SKEW, SKEWED * torch.finfo(dtype).eps)
+    return max(SKEW, SKEW_ROUNDINGS * torch.finfo(dtype).eps)
 
 
 def _refuse_skew(matrix: Any, allowed: float = SKEW) -> None:

@@ -24,9 +24,10 @@ TRAINING = operator.attrgetter("training")
 class Changes:
     """loss: evaluates it at a generic point nearby, where no term of it is zero. tensors: what it
     is made of. first: its value when the operator was built; None: nothing is compared. modules:
-    whose modes count. writes: how
-    often tensors were found written to; graphs that were made before cannot be used again, even
-    where the tensors are as they were."""
+    whose modes count.
+
+    writes: how often tensors were found written to. Graphs that were made before cannot be used
+    again, even where the tensors are as they were."""
 
     writes = 0
 

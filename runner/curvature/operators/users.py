@@ -74,7 +74,8 @@ class ParameterOperator(FunctionOperator):
     -----
     Checked when the operator is built, at about ten gradients of one batch: the module's own
     parameters give the same loss and gradient as replaced ones (0); two seeds do (1); the gradient
-    (2) and a product (3) agree with central differences on at most two examples in float64; losses
+    (2) and a product (3) agree with central differences in float64, on two examples, or on four
+    where two have no loss or slope; losses
     of parts add up to that of their batch (4); the slope of the loss is c (mean - target), c > 0
     (5, Fisher). `products` counts products with one vector.
 
