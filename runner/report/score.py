@@ -268,7 +268,7 @@ def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference
         p = 2 * min(cumulative, 1 - cumulative)
     return replace(
         score,
-        standard_error=difference.error,
+        standard_error=difference.error * difference.unit,
         df=difference.df,
         z=z_of(difference, score.resolution),
         in_our_95="" if math.isnan(low) else yes(low <= theirs.mean <= high),
@@ -286,9 +286,9 @@ def z_of(difference: Difference, rounding: float) -> float:
     """
     if not difference.error > 0:
         return NAN
-    return difference.value / math.hypot(
-        difference.error, (rounding if rounding > 0 else 0.0) / math.sqrt(3)
-    )
+    known = rounding if rounding > 0 else 0.0
+    printed = known / (math.sqrt(3) * difference.unit)
+    return difference.value / math.hypot(difference.error, printed)
 
 
 def _said(matching: Sequence[Row], column: str) -> str:

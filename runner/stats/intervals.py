@@ -163,6 +163,11 @@ class Difference:
     ratio_to: float = NAN
 
     @property
+    def unit(self) -> float:
+        """Of `value` and `error`, on the scale of what is compared."""
+        return 1.0 if math.isnan(self.ratio_to) else self.ratio_to
+
+    @property
     def z(self) -> float:
         """value / error; NaN without an error above zero."""
         return self.value / self.error if self.error > 0 else NAN
@@ -179,6 +184,11 @@ class Difference:
         return self.ratio_to * math.expm1(low), self.ratio_to * math.expm1(high)
 
 
+def are_ratios(ours: Sample, theirs: Sample) -> bool:
+    """Whether their logarithms are compared."""
+    return ours.log and min(ours.mean, theirs.mean) > 0
+
+
 def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Difference:
     """ours − theirs, with the variances of both means and that of the sets of images, if the two
     differ in them.
@@ -189,7 +199,7 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
     """
     if not ours.n:
         return Difference(NAN, NAN, NAN, "no finite value")
-    if ours.log and min(ours.mean, theirs.mean) > 0:
+    if are_ratios(ours, theirs):
         found = welch(ours.logarithm, theirs.logarithm, images)
         return replace(found, ratio_to=theirs.mean)
     value = ours.mean - theirs.mean
@@ -335,7 +345,7 @@ def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Compa
     error = math.sqrt(rounding.variance / max(1, ours.n))
     df = rounding.df if error else math.inf
     difference = Difference(ours.mean - theirs.mean, error, df)
-    if ours.log and min(ours.mean, theirs.mean) > 0:
+    if are_ratios(ours, theirs):
         logarithm = math.log(ours.mean / theirs.mean)
         difference = Difference(logarithm, error / ours.mean, df, ratio_to=theirs.mean)
     found = compared(difference, margin)

@@ -9,9 +9,11 @@ import pytest
 from scipy import stats as scipy_stats
 
 from runner.contract import CLAIM_VERDICTS, Statement, decide
+from runner.report.score import z_of
 from runner.stats import Statistic, judge
 from runner.stats.claims import LOST, WHOLE
 from runner.stats.intervals import (
+    Difference,
     Part,
     Pseudovalues,
     Sample,
@@ -528,3 +530,11 @@ def test_ratios_are_compared_by_their_logarithms():
     alone = judge.paired(ours, theirs, 0.5, Part(0.04, 4))
     half = scipy_stats.t.ppf(0.95, 4) * math.sqrt(0.04 / 5) / 2
     assert (alone.low, alone.high) == pytest.approx((2 * math.expm1(-half), 2 * math.expm1(half)))
+
+
+def test_z_of_a_ratio_counts_printed_rounding_on_the_scale_of_the_logarithm():
+    difference = Difference(0.1, 0.05, 4, ratio_to=2.0)
+    assert z_of(difference, 0.02) == pytest.approx(0.1 / math.hypot(0.05, 0.01 / math.sqrt(3)))
+    assert z_of(difference, math.nan) == pytest.approx(2)
+    plain = replace(difference, ratio_to=math.nan)
+    assert z_of(plain, 0.02) == pytest.approx(0.1 / math.hypot(0.05, 0.02 / math.sqrt(3)))
