@@ -55,16 +55,16 @@ class Krylov:
         start = self.ready
         stop = self.ready + self.block
         basis = self.rows[:stop]
-        images = self.symmetric.rows(self.rows[start:stop])
+        images = self.symmetric.rows(basis[start:])
         self.largest = max(self.largest, float(torch.linalg.vector_norm(images)))
         # first what the product is known to have, then all of it: once is not enough
         # (k, n) @ (n, m): BLAS takes four times as long for (m, n) @ (n, k), k = 2
-        near = self.rows[self.near : stop]
+        near = basis[self.near :]
         local = images @ near.mT
         images.addmm_(local, near, alpha=-1)
         coefficients = images @ basis.mT
         images.addmm_(coefficients, basis, alpha=-1)
-        coefficients[:, self.near :] += local
+        coefficients[:, self.near :].add_(local)
         self.matrix[:stop, start:stop] = coefficients.mT
         self.ready = stop
         self.near = start
@@ -74,12 +74,11 @@ class Krylov:
             self.block = 0
             return
         rows, factor = _orthonormal(images)
-        if float(factor.diagonal().abs().min()) < math.sqrt(self.eps) * self.largest:
+        if min(map(abs, factor.diagonal().tolist())) < math.sqrt(self.eps) * self.largest:
             rows, factor = self._mended(basis, images)
-        rows = rows[:room]
-        self.last = factor[:room].double().cpu()
-        self.rows[stop : stop + len(rows)] = rows
-        self.block = len(rows)
+        self.block = min(self.block, room)
+        self.last = factor[: self.block].double().cpu()
+        self.rows[stop : stop + self.block] = rows[: self.block]
         self.matrix[stop : stop + self.block, start:stop] = self.last
 
     def _mended(self, basis: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,7 +183,7 @@ class Krylov:
 def _orthonormal(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Orthonormal rows Q and R, with rows = Rᵀ Q."""
     if len(rows) == 1:
-        norm = rows.norm()
+        norm = torch.linalg.vector_norm(rows)
         return rows / norm.clamp(min=torch.finfo(rows.dtype).tiny), norm.reshape(1, 1)
     q, r = torch.linalg.qr(rows.mT)
     return q.mT.contiguous(), r

@@ -99,8 +99,10 @@ class Symmetric:
         given = vectors.to(self.device, self.dtype)
         if self._several and len(given) > 1:
             return self._apply(given.mT).mT.to(self.device, copy=True)
-        # an operator may use the memory of its result again
-        return torch.stack([self._apply(v).to(self.device, copy=True) for v in given])
+        images = torch.empty_like(given)
+        for image, v in zip(images.unbind(), given.unbind(), strict=True):
+            image.copy_(self._apply(v))  # an operator may use the memory of its result again
+        return images
 
     def gaussian(self, count: int, generator: torch.Generator) -> Tensor:
         """Standard normal rows, drawn on the CPU, so that they do not depend on the device."""
