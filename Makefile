@@ -17,7 +17,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: recipes gallery site readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
+.PHONY: recipes gallery readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -88,9 +88,6 @@ gallery: $(READY) ## every figure of the stored results on one page: outputs/gal
 	$(BIN)/hess-run report
 	@echo outputs/gallery.html
 
-site: $(READY) ## all pages, with figures as PDF, as one folder and one zip file: site/ and site.zip
-	$(BIN)/hess-run site figures=pdf
-
 figure-%: $(READY) ## one figure drawn again, by its file name below outputs/ (EXPERIMENT=: of that experiment only)
 	@found=; for f in outputs/published/$(or $(EXPERIMENT),*)/figures/$*.png; do [ -f "$$f" ] || continue; found=1; \
 	  e=$${f#outputs/published/}; $(BIN)/hess-run report experiment=$${e%%/*} figure=$* || exit 1; done; \
@@ -110,11 +107,11 @@ readme: $(READY) ## numbers of README and docs/reproduction/, and docs/experimen
 recipes: $(READY) ## the pages of docs/recipes, by running each script
 	$(BIN)/python -m docs.recipes
 
-docs: $(READY) ## the documentation with the result pages, into docs/_build/html (FIGURES=pdf: with figures as PDF, minutes)
+docs: $(READY) ## the documentation with the result pages, into docs/_build/html
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
-	rm -rf docs/generated
+	rm -rf docs/generated docs/_build/html/results
 	$(BIN)/python -m sphinx -q -b html docs docs/_build/html
-	$(BIN)/hess-run site to=docs/_build/html/results $(if $(FIGURES),figures=$(FIGURES))
+	$(BIN)/python -m docs.results docs/_build/html/results
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

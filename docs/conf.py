@@ -13,7 +13,7 @@ from typing import Any
 
 from latex2mathml.converter import convert
 
-from runner.report.navigation import IN_DOCUMENTATION
+from runner.report.navigation import ABOVE, sections
 from runner.report.tones import MEANINGS, tone
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +35,7 @@ html_theme = "basic"
 html_title = f"hess-run {release}"
 html_static_path = [f"{TEMPLATES}/site.css", f"{TEMPLATES}/site.js"]
 html_context = {
-    "sections": IN_DOCUMENTATION.sections,
+    "sections": sections(ABOVE),
     "tones": {verdict: tone(verdict) for verdict in MEANINGS},
 }
 html_math_renderer = "mathml"

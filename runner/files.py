@@ -14,7 +14,7 @@ import itertools
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -214,11 +214,3 @@ def move(scratch: Path, target: Path) -> None:
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "expected nothing there", str(target))
     os.rename(scratch, target)
-
-
-def move_files(scratch: Path, target: Path, files: Iterable[str]) -> None:
-    """Move files of a scratch folder to their places below `target`, each by one rename; earlier
-    ones are replaced."""
-    for name in files:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(scratch / name, target / name)

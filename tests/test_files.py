@@ -2,18 +2,14 @@
 in a folder with other people's files change none of them."""
 
 import ast
-import json
 import os
 import threading
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from runner import files
-from runner.contract import SettingError
 from runner.files import (
-    MARKER,
     is_listed,
     is_protected,
     remove,
@@ -23,11 +19,7 @@ from runner.files import (
     sweep,
     write_bytes,
 )
-from runner.report.export import export_site
-from runner.store.job import check_outputs, claim_outputs
 from tests import ROOT
-from tests.errors import refusal
-from tests.report.test_site import report
 
 # --- the rule, in the code
 
@@ -262,107 +254,3 @@ def test_a_failed_write_leaves_the_earlier_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"):
         write_bytes(tmp_path / "a", b"two")
     assert contents(tmp_path) == {"a": b"one"}
-
-
-# --- the site
-
-
-@pytest.fixture
-def reports(tmp_path):
-    return [report(tmp_path / "outputs", name) for name in ("exp3", "exp4")]
-
-
-THEIRS = {
-    "a file": ("site", "notes.txt"),
-    "a file in the folder of a report": ("site", "exp3/notes.txt"),
-    "a hidden file": ("site", ".htaccess"),
-    "a changed page": ("site", "exp3/index.html"),
-    "an empty folder": ("site", "empty/"),
-    "a zip file": ("", "site.zip"),
-}
-
-
-@pytest.mark.parametrize("earlier", [False, True])
-@pytest.mark.parametrize("kind", THEIRS)
-def test_a_site_is_not_built_over_what_is_not_of_a_site(reports, tmp_path, kind, earlier):
-    if earlier:
-        export_site(reports, tmp_path / "site")
-    place = tmp_path / THEIRS[kind][0] / THEIRS[kind][1]
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.mkdir() if THEIRS[kind][1].endswith("/") else place.write_text("theirs")
-    before = contents(tmp_path)
-    with refusal(r"^to: .*choose another folder$", SettingError):
-        export_site(reports, tmp_path / "site")
-    assert contents(tmp_path) == before and place.exists()
-
-
-def test_a_zip_file_that_somebody_added_to_is_not_replaced(reports, tmp_path):
-    export_site(reports, tmp_path / "site")
-    with zipfile.ZipFile(tmp_path / "site.zip", "a") as archive:
-        archive.writestr("thesis.tex", "theirs")
-    before = contents(tmp_path)
-    with refusal(r"site\.zip is not the zip file of an earlier site", SettingError):
-        export_site(reports, tmp_path / "site")
-    assert contents(tmp_path) == before
-
-
-def test_a_store_is_no_place_for_a_site_and_a_site_none_for_results(reports, tmp_path, monkeypatch):
-    (tmp_path / "outputs" / "exp3" / "cells").mkdir(parents=True)
-    (tmp_path / "outputs" / "exp3" / "cells" / "x.zip").touch()
-    claim_outputs(tmp_path / "outputs")
-    before = contents(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "link").symlink_to(tmp_path / "outputs")
-    for place in (
-        "outputs",
-        "./outputs",
-        "outputs/exp3",
-        "outputs/exp3/..",
-        "link",
-        ".",
-        str(tmp_path),
-    ):
-        with refusal("to: ", SettingError):
-            export_site(reports, Path(place))
-        assert contents(tmp_path) == before
-    export_site(reports, Path("site"))
-    with refusal(r"holds a site, no results; choose outputs=PATH", SettingError):
-        check_outputs(Path("site"))
-
-
-def test_a_site_is_made_again_without_what_is_gone_and_after_a_kill(reports, tmp_path, monkeypatch):
-    site = tmp_path / "site"
-    export_site(
-        reports, site, lambda page, place: (place / "figures" / "gap.pdf").write_bytes(b"%PDF")
-    )
-    export_site(reports[:1], site)
-    assert not (site / "exp4").exists() and not (site / "exp3" / "figures" / "gap.pdf").exists()
-    killed = scratch_path(site / "site").name.replace(f".{os.getpid()}@", ".999999@")
-    (site / killed).mkdir()
-    (site / killed / "index.html").touch()
-    moved = files.os.replace
-    calls = []
-
-    def killed_at_the_tenth(source, target):
-        calls.append(target)
-        if (
-            len(
-                [
-                    path
-                    for path in calls
-                    if site in Path(path).parents and ".hess-run" not in str(path)
-                ]
-            )
-            == 10
-        ):
-            raise KeyboardInterrupt
-        return moved(source, target)
-
-    monkeypatch.setattr(files.os, "replace", killed_at_the_tenth)
-    with pytest.raises(KeyboardInterrupt):
-        export_site(reports, site)
-    monkeypatch.undo()
-    export_site(reports, site)
-    assert {"exp3", "exp4"} < {p.name for p in site.iterdir()} and not (site / killed).exists()
-    mark = json.loads((site / MARKER).read_text())
-    assert set(mark["files"]) == set(contents(site)) - {MARKER} and mark["replaced"] == {}

@@ -58,18 +58,18 @@ def island(value: Any) -> Any:
     )
 
 
-def markdown(text: str, *, html: bool = False, below: int = 1) -> Any:
-    """Markdown as HTML, its formulas as MathML. Raw HTML is shown as text unless html=True.
-    Headings begin `below` levels further down."""
+def markdown(text: str) -> Any:
+    """Markdown as HTML, its formulas as MathML. Raw HTML is shown as text. Headings begin one level
+    further down."""
     from markdown_it import MarkdownIt
     from markupsafe import Markup
 
-    parser = MarkdownIt("commonmark", {"html": html}).enable("table")
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     parser.validateLink = _safe  # type: ignore[assignment, method-assign]
     tokens = parser.parse(text)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(6, int(token.tag[1]) + below)}"
+            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
         for child in token.children or ():
             if child.type == "text":
                 child.type, child.content = "html_inline", formulas(child.content)

@@ -9,7 +9,7 @@ from typing import Any
 from runner.report.citation import bibtex
 from runner.report.formulas import marked, table
 from runner.report.manifest import write
-from runner.report.navigation import ALONE, Surroundings
+from runner.report.navigation import header
 from runner.report.page import ALL, Page
 from runner.report.papers import known_papers
 from runner.report.rendering import island, markdown, render
@@ -20,11 +20,12 @@ MOST_CELLS = 2000
 
 
 def build_experiment(
-    page: Page, warnings: Sequence[str], *, root: str = "../", around: Surroundings = ALONE
+    page: Page, warnings: Sequence[str], *, root: str = "../", documentation: str | None = None
 ) -> Path:
     """index.html next to the report's files, and stats.js, which the page loads on demand.
 
-    root: path to the folder of the start page. Returns the page.
+    root: path to the folder of the start page; documentation: as of `navigation.sections`. Returns
+    the page.
     """
     statistics = page.table("stats")
     if not page.command:
@@ -41,7 +42,7 @@ def build_experiment(
         statistics=len(statistics),
         files=_downloads(page),
         cite=bibtex(*papers),
-        **around.header(place, "Results"),
+        **header(place, "Results", documentation),
     )
     path = page.folder / "index.html"
     write(path, html.encode())

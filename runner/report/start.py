@@ -12,7 +12,7 @@ from runner.contract import natural
 from runner.report.citation import bibtex
 from runner.report.formulas import marked, table
 from runner.report.manifest import GALLERY, write
-from runner.report.navigation import ALONE, Surroundings
+from runner.report.navigation import header
 from runner.report.page import ALL, Page
 from runner.report.papers import known_papers
 from runner.report.rendering import SIGNS, island, render
@@ -24,12 +24,12 @@ def build_start(
     root: Path,
     not_run: Mapping[str, str],
     errata: Sequence[Mapping[str, Any]] = (),
-    around: Surroundings = ALONE,
+    documentation: str | None = None,
 ) -> Path:
     """index.html of an output folder: every experiment with a report, by paper.
 
     not_run: experiment -> reason; errata: entries of the audit (paper, class, …), for the table
-    of classes.
+    of classes; documentation: as of `navigation.sections`.
     """
     folders = sorted(path.parent for path in root.glob("*/manifest.json"))
     pages = [page for page in map(Page.read, folders) if page is not None]
@@ -37,11 +37,11 @@ def build_start(
     papers = _by_paper(pages)
     write(root / "rows.js", _rows_script(pages).encode())
     write(root / "pages.js", _pages_script(papers).encode())
-    write(root / GALLERY, gallery(pages, around).encode())
+    write(root / GALLERY, gallery(pages, documentation).encode())
     html = render(
         "start.html",
         papers=papers,
-        cards=_cards(papers, root, around.documents),
+        cards=_cards(papers, root, documentation),
         places=place_index(pages),
         totals=_totals(papers),
         not_run=not_run,
@@ -50,8 +50,8 @@ def build_start(
         broken=[folder.name for folder in folders if folder not in readable],
         legend=_legend(),
         cite=bibtex(*papers),
-        summary=around.summary,
-        **around.header("", "Results"),
+        documentation=documentation,
+        **header("", "Results", documentation),
     )
     path = root / "index.html"
     write(path, html.encode())
@@ -126,18 +126,19 @@ def _pages_script(papers: Mapping[str, Sequence[Page]]) -> str:
     return f"window.hessPages={island(names)};\n"
 
 
-def gallery(pages: Sequence[Page], around: Surroundings) -> str:
+def gallery(pages: Sequence[Page], documentation: str | None) -> str:
     """A page with every figure of the reports, small."""
     drawn = [page for page in pages if page.figures]
     count = sum(len(page.figures) for page in drawn)
-    return render("gallery.html", pages=drawn, count=count, **around.header("", "Figures"))
+    about = header("", "Figures", documentation)
+    return render("gallery.html", pages=drawn, count=count, **about)
 
 
 def _cards(
-    papers: Mapping[str, Sequence[Page]], root: Path, documents: str | None
+    papers: Mapping[str, Sequence[Page]], root: Path, documentation: str | None
 ) -> list[dict[str, str]]:
-    """A card for each paper that has a report. documents: path to the reproduction reports and
-    errata, None without those."""
+    """A card for each paper that has a report; in the documentation with links to its reproduction
+    report and errata."""
     cards = []
     for paper, about in known_papers().items():
         if paper not in papers:
@@ -145,9 +146,9 @@ def _cards(
         name, _, figure = str(about["figure"]).partition("/")
         image = f"{name}/figures/{figure}.png"
         links = {"report": "", "errata": ""}
-        if documents is not None:
-            links["report"] = f"{documents}reproduction/{about['report']}.html"
-            links["errata"] = f"{documents}errata/{about['errata']}.html"
+        if documentation is not None:
+            links["report"] = f"{documentation}reproduction/{about['report']}.html"
+            links["errata"] = f"{documentation}errata/{about['errata']}.html"
         card = {
             "paper": paper,
             "title": str(about["title"]),

@@ -224,14 +224,13 @@ def draw(
     figure: str = "",
     suffix: str = "png",
     any_seed: bool = False,
-    to: Path | None = None,
     size: tuple[float, float] = (0.0, 0.0),
 ) -> list[str]:
     """Draw one figure of a report, or all of them, and nothing else; returns one line for each
     file.
 
-    to: a folder for the files, in place of the report's own, whose page is made again. size: width
-    and height in inches, 0 for the figure's own; figures of another size are no part of the report.
+    size: width and height in inches, 0 for the figure's own; figures of another size are no part of
+    the report.
 
     Raises SettingError for a figure or a format that there is not, and where no cell is stored.
     """
@@ -248,15 +247,14 @@ def draw(
     if not collection.cells:
         raise SettingError(f"{collection.job.name}: {_nothing_stored(collection)}")
     job = collection.job
-    folder = to or collection.place.folder
+    folder = collection.place.folder
     found = ask(material_of(collection, None), failures, only_figures=True)
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:
         raise SettingError(
             f"figure: expected one of {', '.join(found.figures)}, found {short(figure)}"
         )
-    if to is None:
-        claim_outputs(job.outputs)
+    claim_outputs(job.outputs)
     record = manifest(collection)
     warnings = warnings_of(record, [str(cell) for cell in collection.missing])
     (folder / "figures").mkdir(parents=True, exist_ok=True)

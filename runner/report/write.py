@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.contract import CLAIM_VERDICTS, is_extension
 from runner.contract.records import CERTIFICATE
-from runner.files import MARKER, is_listed, remove
+from runner.files import is_listed, remove
 from runner.report import compare
 from runner.report.certificates import certificate_lines
 from runner.report.draw import Gallery
@@ -42,7 +42,6 @@ from runner.report.manifest import (
     warnings_of,
     write,
 )
-from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import Page
 from runner.report.scope import Scope
 from runner.report.site import build_experiment
@@ -256,22 +255,25 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if value else ""
 
 
-def write_page(directory: Path, warnings: Sequence[str] = (), around: Surroundings = ALONE) -> None:
+def write_page(
+    directory: Path, warnings: Sequence[str] = (), documentation: str | None = None
+) -> None:
     """index.html of a report, from its files; the manifest then has its SHA-256.
 
-    Raises OSError when it cannot be written.
+    documentation: as of `navigation.sections`. Raises OSError when it cannot be written.
     """
     page = Page.read(directory)
     if page is None:
         return
-    root = "../" if (directory.parent / MARKER).exists() else "../../"
-    build_experiment(page, [sentence(line) for line in warnings], root=root, around=around)
+    root = "../" if directory.name == page.name else "../../"
+    sentences = [sentence(line) for line in warnings]
+    build_experiment(page, sentences, root=root, documentation=documentation)
     pages = checksums(directory, [name for name in PAGES if (directory / name).is_file()])
     if pages != page.manifest["pages"]:
         write_manifest(directory, {**page.manifest, "pages": pages})
 
 
-def write_overview(root: Path, around: Surroundings = ALONE) -> Path:
+def write_overview(root: Path, documentation: str | None = None) -> Path:
     """The start page of an output folder, from the reports below it.
 
     It is left as it is while its files are as they were written and what they were made from is the
@@ -285,7 +287,7 @@ def write_overview(root: Path, around: Surroundings = ALONE) -> Path:
     except (OSError, ValueError):
         errata = []
     entries = errata if isinstance(errata, list) else []
-    page = build_start(root, not_run(root), entries, around)
+    page = build_start(root, not_run(root), entries, documentation)
     manifests = [path.relative_to(root).as_posix() for path in manifest_files(root)]
     record = {
         "made_from": origin,

@@ -10,7 +10,6 @@
   hess-run why FILE | "Fig. 3 of WS" | ROW  cells, commits, CPU and command behind a figure or a row
   hess-run results [NAME]                   tables of stored cells: rows, columns, how to load them
   hess-run open [NAME]                      the page of an experiment, or all of them, in a browser
-  hess-run site                             all pages as one folder and one zip file
   hess-run data list|fetch|verify [NAME]    what is there; download an official archive; check it
   hess-run store check                      is everything that is stored whole
   hess-run verify experiment=NAME           measure a sample of the stored cells again and compare
@@ -137,7 +136,6 @@ VERBS: Mapping[str, Verb] = {
     "diagnose": Verb("runner.diagnose.command:diagnose_command", settings=True),
     "audit": Verb("runner.run.command_line:audit_command", "PLACE"),
     "open": Verb("runner.run.pages:open_command", "[NAME]", keys=("outputs",)),
-    "site": Verb("runner.run.pages:site_command", keys=("to", "outputs", "figures")),
     "results": Verb(
         "runner.run.reports:results_command", "[EXPERIMENT]", keys=("outputs",), json=True
     ),

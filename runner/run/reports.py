@@ -1,5 +1,4 @@
-"""Commands on stored results: the jobs of a command line, `report`, `results`, `open` and
-`site`."""
+"""Commands on stored results: the jobs of a command line, `report` and `results`."""
 
 from __future__ import annotations
 

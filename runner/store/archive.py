@@ -8,7 +8,6 @@ the same cells give the same bytes; a cell of one's own has its entries in a fil
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import stat
@@ -140,9 +139,8 @@ def _opened(path: Path, *state: int) -> Archive:
     return Archive(path)
 
 
-def archive_bytes(files: Iterable[tuple[str, bytes]], mark: bytes = b"") -> bytes:
-    """A zip file of these (name, content), which depends on nothing else. mark: what `is_marked`
-    finds in it again."""
+def archive_bytes(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """A zip file of these (name, content), which depends on nothing else."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted(files):
@@ -150,23 +148,7 @@ def archive_bytes(files: Iterable[tuple[str, bytes]], mark: bytes = b"") -> byte
             entry.create_system = 3
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
-        if mark:
-            archive.comment = _comment(archive, mark)
     return buffer.getvalue()
-
-
-def is_marked(content: bytes, mark: bytes) -> bool:
-    """Whether a zip file was made with this mark, and holds what it held then."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return archive.comment == _comment(archive, mark) and archive.testzip() is None
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError):
-        return False
-
-
-def _comment(archive: zipfile.ZipFile, mark: bytes) -> bytes:
-    entries = [[entry.filename, entry.CRC, entry.file_size] for entry in archive.infolist()]
-    return mark + b" " + hashlib.sha256(repr(entries).encode()).hexdigest().encode()
 
 
 VARIABLE = "HESS_PUBLISHED"

@@ -19,8 +19,8 @@ NAME = re.compile(r"[\w-]+/(?:[\w.=+-]+/)?[\w.=+-]+|not_run\.md")
 
 
 def unpacked(path: Path) -> Path:
-    """The folder with the published results of a zip file: of outputs/published/, of a whole clone,
-    or of a site. Raises SettingError for any other file."""
+    """The folder with the published results of a zip file: of outputs/published/ or of a whole
+    clone. Raises SettingError for any other file."""
     try:
         found = path.stat()
         return _unpacked(path.resolve(), found.st_size, found.st_mtime_ns)

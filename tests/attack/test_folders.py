@@ -123,9 +123,7 @@ def test_a_folder_that_cannot_be_written_is_named_and_left(plain, tmp_path, mode
 
 @pytest.mark.slow
 @needs_root
-@pytest.mark.parametrize(
-    "words", [RUN, (*RUN, "force=true"), ("report", "experiment=toy"), ("site",)]
-)
+@pytest.mark.parametrize("words", [RUN, (*RUN, "force=true"), ("report", "experiment=toy")])
 def test_results_of_another_user_are_read_and_never_changed(plain, tmp_path, words):
     folder = tmp_path / "work"
     folder.mkdir()

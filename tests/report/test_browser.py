@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.export import export_site
+from docs.results import build
 from tests.report.made_up import built, report
 
 FLAGS = (
@@ -94,7 +94,7 @@ def found(browser, text):
 def documentation(root):
     """The result pages in a documentation of one page."""
     (root / "searchindex.js").write_text(f"Search.setIndex({json.dumps(INDEX)})")
-    export_site([report(root / "outputs")], root / "results")
+    build([report(root / "outputs")], root / "results")
     return root / "results"
 
 
@@ -167,14 +167,13 @@ def test_the_search_finds_the_documentation_that_the_pages_are_a_part_of(browser
 
 def test_the_navigation_lists_the_experiments_by_paper_around_the_page(browser, tmp_path):
     for name in ("exp3", "exp4", "exp5"):
-        report(tmp_path, name)
-    export_site(sorted(tmp_path.iterdir()), tmp_path / "site")
-    opened(browser, (tmp_path / "site" / "exp4" / "index.html").as_uri())
+        built(tmp_path, name=name)
+    opened(browser, (tmp_path / "exp4" / "index.html").as_uri())
     listed = waited(browser, "document.getElementById('pages').innerText")
     assert listed.split()[:3] == ["DAG", "exp3", "exp4"] and "Provenance" in listed
     turn = browser.execute_script("return document.querySelector('.turn').innerText")
     assert "exp3" in turn and "exp5" in turn
-    opened(browser, (tmp_path / "site" / "exp4" / "index.html").as_uri(), PHONE)
+    opened(browser, (tmp_path / "exp4" / "index.html").as_uri(), PHONE)
     shown = "return document.getElementById('side').checkVisibility()"
     assert not browser.execute_script(shown)
     browser.execute_script("document.getElementById('menu').click()")

@@ -1,21 +1,16 @@
 """The site: anchors, verdicts and evidence in the pages, and the files of a whole site."""
 
 import json
-import os
 import re
-import shutil
-import zipfile
-from pathlib import Path
 
-from runner.report.documents import write_documents
-from runner.report.export import export_site, keep_drawn
+from docs.results import build
 from runner.report.formulas import mathml
-from runner.report.manifest import checksums, read_manifest
+from runner.report.manifest import checksums
 from runner.report.page import Page
 from runner.report.rendering import island, markdown
 from runner.report.site import build_experiment
 from runner.report.start import Place, build_start, place_index, start_rows
-from runner.report.write import write_manifest
+from tests.errors import refusal
 from tests.report.made_up import FILES, built, report, written
 
 
@@ -93,52 +88,26 @@ def test_every_link_of_the_site_leads_somewhere(tmp_path):
                 assert fragment in ids, f"{path.name}: #{fragment}"
 
 
-def test_a_site_is_one_folder_and_one_zip_of_whole_reports(tmp_path):
+def test_pages_of_the_documentation_are_those_of_whole_reports(tmp_path):
     folders = [report(tmp_path / "outputs", name) for name in ("exp3", "exp4")]
+    results = tmp_path / "results"
+    build(folders, results)
+    assert (results / "exp3" / "figures" / "gap.png").is_file()
+    assert (results / "rows.js").is_file()
+    start = (results / "index.html").read_text()
+    assert 'href="../reproduction/README.html"' in start and 'href="../user-guide.html"' in start
+    html = (results / "exp3" / "index.html").read_text()
+    assert 'href="../../user-guide.html"' in html and "gap.pdf" not in html
     (folders[1] / "claims.csv").write_text("changed")
-    assert export_site(folders, tmp_path / "site") == ["exp4"]
-    with zipfile.ZipFile(tmp_path / "site.zip") as archive:
-        names = set(archive.namelist())
-    assert {
-        "site/index.html",
-        "site/rows.js",
-        "site/exp3/index.html",
-        "site/exp3/figures/gap.png",
-    } <= names
-    assert not any("exp4" in name for name in names)
-    before = (tmp_path / "site.zip").read_bytes()
-    export_site(folders, tmp_path / "site")
-    assert (tmp_path / "site.zip").read_bytes() == before
-    html = (tmp_path / "site" / "exp3" / "index.html").read_text()
-    assert "gap.pdf" not in html and "figures=pdf" in html
-    export_site(
-        folders,
-        tmp_path / "site",
-        lambda page, place: (place / "figures" / "gap.pdf").write_bytes(b"%PDF"),
-    )
-    assert (
-        '<a href="figures/gap.pdf" download>PDF</a>'
-        in (tmp_path / "site" / "exp3" / "index.html").read_text()
-    )
+    with refusal("exp4: expected a whole report, found changed files", ValueError):
+        build(folders, tmp_path / "others")
 
 
-def test_figures_of_an_earlier_site_are_kept_while_the_report_is_the_same(tmp_path):
-    folder = report(tmp_path / "outputs")
-    page, place, earlier = Page.read(folder), tmp_path / "new", tmp_path / "earlier"
-    for copied in (place, earlier):
-        shutil.copytree(folder, copied)
-    assert not keep_drawn(page, place, earlier, "pdf") and not list(place.rglob("*.pdf"))
-    record = read_manifest(earlier)
-    for figure in page.figures:
-        drawn = earlier / Path(figure.file).with_suffix(".pdf")
-        drawn.write_bytes(figure.name.encode())
-        record["files"] |= checksums(earlier, [drawn.relative_to(earlier).as_posix()])
-    write_manifest(earlier, record)
-    assert keep_drawn(page, place, earlier, "pdf")
-    assert all(figure.vector for figure in Page.read(place).figures)
-    assert not keep_drawn(page, place, earlier, "svg")
-    write_manifest(earlier, record | {"fingerprint": "another"})
-    assert not keep_drawn(page, place, earlier, "pdf")
+def test_a_figure_that_was_drawn_as_pdf_has_a_button(tmp_path):
+    folder = report(tmp_path)
+    (folder / "figures" / "gap.pdf").write_bytes(b"%PDF")
+    html = build_experiment(Page.read(folder), []).read_text()
+    assert '<a href="figures/gap.pdf" download>PDF</a>' in html
 
 
 def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
@@ -174,33 +143,6 @@ def test_the_index_leads_to_the_figure_of_a_place_and_to_what_the_audit_says_of_
     html = build_experiment(page, []).read_text()
     assert "<code>experiments/dag/x.py:7</code>" in html and '"Fig. 5":"gap"' in html
     assert mathml("R(d)").replace("</", "<\\/") in html  # of the statement, for the script
-
-
-def test_reports_and_errata_of_the_documentation_are_pages_whose_links_lead_to_pages(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("HESS_PUBLISHED", str(tmp_path / "outputs" / "published"))
-    docs, site = tmp_path / "docs", tmp_path / "site"
-    for name, text in {
-        "errata.md": "# Errata\n\n[DAG](errata/dag.md), [audit](../experiments/README.md)\n",
-        "errata/dag.md": "# DAG\n\n<details><summary>More</summary>\n\n"
-        "log λ_sup of `a_b`, $x$\n\n</details>\n",
-        "reproduction/README.md": "# All\n\n5<!--n()--> [of](../errata.md) "
-        "![a](../../outputs/published/e/f.png)\n",
-        "../outputs/published/not_run.md": "- `e`: no data\n",
-    }.items():
-        path = Path(os.path.normpath(docs / name))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    write_documents(site, docs)
-    written_pages = ("errata.html", "errata/dag.html", "reproduction/README.html")
-    assert {path.relative_to(site).as_posix() for path in site.rglob("*.html")} == set(
-        written_pages
-    )
-    top, dag, all_papers = ((site / page).read_text() for page in written_pages)
-    assert '<a href="errata/dag.html">DAG</a>, audit' in top and "<title>Errata" in top
-    assert f"<details><summary>More</summary>\n<p>log {mathml('λ_sup')} of <code>a_b</code>" in dag
-    assert '5 <a href="../errata.html">of</a> <img src="../e/f.png"' in all_papers
 
 
 def test_the_start_page_counts_verdicts_by_paper_and_the_experiments_begin_with_figures(tmp_path):

@@ -154,7 +154,7 @@ def test_no_message_obeys_or_repeats_the_users_words(command):
         ["experiment=toy", f"profile={odd}"], ["experiment=toy", f"device={odd}"],
         ["report", "experiment=toy", f"figure={odd}"], ["report", f"{odd}=1"], ["show", odd],
         ["results", odd], ["open", odd], ["why", odd], ["publish", odd], ["data", odd],
-        ["site", f"figures={odd}"], ["store", odd], ["store", "check", f"repair={odd}"],
+        ["store", odd], ["store", "check", f"repair={odd}"],
         ["data", "verify", odd], [f"--{odd}"],
         ["diagnose", f"target={odd}"], ["diagnose", f"{odd}=1"], ["--config-dir", odd, "list"],
         ["experiment=toy", f"hydra.{odd}=1"], ["experiment=toy", f"~{odd}"],
@@ -170,7 +170,6 @@ def test_an_output_folder_that_is_a_link_to_itself_is_refused(command):
     (command.folder / "loop").symlink_to("loop")
     for words in (
         ["experiment=toy", "outputs=loop"],
-        ["site", "to=loop"],
         ["list", "outputs=loop"],
     ):
         status, _, err = command(*words)

@@ -13,7 +13,6 @@ READING = (
     ("store", "check"),
     ("why", "toy"),
     ("open", "toy"),
-    ("site",),
 )
 
 
@@ -37,7 +36,6 @@ def test_a_tilde_is_the_home_folder_in_every_path(command, monkeypatch):
         ("experiment=toy", "width=1", "outputs=~/x"),
         ("list", "toy", "outputs=~/x"),
         ("results", "toy", "outputs=~/x"),
-        ("site", "to=~/site", "outputs=~/x"),
         ("data", "list", "cifar10"),
     ):
         status, out, err = command(*words)
@@ -45,7 +43,7 @@ def test_a_tilde_is_the_home_folder_in_every_path(command, monkeypatch):
     assert str(home / "data") in out
     assert len(results.load("toy", outputs="~/x").cells) == 2
     assert [path.name for path in command.folder.iterdir()] == [home.name]
-    assert {path.name for path in home.iterdir()} == {"data", "x", "site", "site.zip"}
+    assert {path.name for path in home.iterdir()} == {"data", "x"}
     status, _, err = command("experiment=toy", "outputs=~nobody_of_this_name/x")
     assert status == 2 and err.startswith("hess-run: outputs: expected a home folder")
 
