@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 PARSERS = ("argparse.py", "_sitebuiltins.py")
 """Files of Python that exit for their callers."""
 
@@ -73,19 +76,58 @@ def seed_streams(seed: int) -> None:
     random.seed(seed)
 
 
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _write_path(path: list[str]) -> None:
+    sys.path[:] = path
+
+
+def _write_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    return {number: signal.getsignal(number) for number in SIGNALS}
+
+
+def _write_handlers(handlers: dict[signal.Signals, Any]) -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _settings() -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
+    """What code may set for the whole process: how it is read and written."""
+    import torch
+
+    return [
+        (torch.get_default_dtype, torch.set_default_dtype),
+        (torch.get_default_device, torch.set_default_device),
+        (torch.is_grad_enabled, torch.set_grad_enabled),
+        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        (torch.get_num_threads, torch.set_num_threads),
+        (sys.getrecursionlimit, sys.setrecursionlimit),
+        (_umask, os.umask),
+        (lambda: list(sys.path), _write_path),
+        (lambda: dict(os.environ), _write_environment),
+        (_handlers, _write_handlers),
+    ]
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Inside, the global random streams begin at a seed, and prints go to standard error; after it,
-    they, the working folder and torch's defaults are as before."""
-    import torch
-
+    they, the working folder and what else belongs to the process are as before."""
     from runner.curvature.function.context import random_state
 
     here = os.open(".", os.O_RDONLY)
-    dtype = torch.get_default_dtype()
-    device = torch.get_default_device()
-    gradients = torch.is_grad_enabled()
-    precision = torch.get_float32_matmul_precision()
+    before = [(read, write, read()) for read, write in _settings()]
     with random_state(), redirect_stdout(sys.stderr):
         seed_streams(seed)
         try:
@@ -93,8 +135,6 @@ def seeded(seed: int) -> Iterator[None]:
         finally:
             os.fchdir(here)
             os.close(here)
-            torch.set_default_dtype(dtype)
-            torch.set_grad_enabled(gradients)
-            torch.set_float32_matmul_precision(precision)
-            if torch.get_default_device() != device:  # else torch would watch every new tensor
-                torch.set_default_device(device)
+            for read, write, value in before:
+                if read() != value:
+                    write(value)

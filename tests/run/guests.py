@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,12 @@ def draw() -> dict[str, Any]:
 def change_defaults(folder: str = "/") -> dict[str, Any]:
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+    sys.path.insert(0, "elsewhere")
+    os.umask(0o777)
+    os.environ["GUEST"] = "here"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir(folder)
     return ROWS
 

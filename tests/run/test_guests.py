@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.run import exit_status
+from runner.run import exit_status, guest
 from runner.run.execute import run
 from runner.run.streams import Tolerant
 from runner.run.verify import verify_jobs
@@ -69,8 +69,10 @@ def test_what_a_cell_changes_ends_with_it(job, capfd, monkeypatch):
     assert not run(alone).failed
     ways = ("changes defaults", "prints", "closes", "forks", "draws")
     after = job(*ways, outputs="after")
+    before = [read() for read, _ in guest._settings()]
     assert not run(after).failed and os.getcwd() == str(alone.outputs.parent)
     assert values(after)["draws"] == values(alone)["draws"]
+    assert [read() for read, _ in guest._settings()] == before
     print("still there")
     captured = capfd.readouterr()
     assert captured.out == "still there\n" and captured.err.count("printed") == 1
