@@ -28,7 +28,6 @@ from runner.store.cells import Stored
 from runner.store.identity import Identity
 from runner.store.job import Job
 from runner.store.store import Store
-from runner.store.unpacked import is_cached
 
 SHOWN = 20
 """Lines shown of each kind of change."""
@@ -72,8 +71,6 @@ def publish(
     root = published_root()
     if root is None:
         raise SettingError(f"publish: {where_published()}")
-    if is_cached(root):
-        raise SettingError(f"publish: expected a clone, found a zip file unpacked into {root}")
     job = config.build_jobs(
         config.arguments([f"experiment={experiment}", *settings, config.quoted("outputs", outputs)])
     )[0]

@@ -21,7 +21,6 @@ from typing import Any
 from runner.contract import SettingError, short, typed_path
 from runner.store.cells import CellFiles, Damaged
 from runner.store.tables import EXHAUSTED
-from runner.store.unpacked import unpacked
 
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry: the earliest that a zip file can hold."""
@@ -160,24 +159,25 @@ CELLS = "cells.zip"
 
 def published_root() -> Path | None:
     """Folder of the published results: that of the clone that contains the package, or what
-    `VARIABLE` names: a clone, its outputs/published, or a zip file of either. None where there is
-    none, as in an installed wheel. Raises SettingError where `VARIABLE` names something else."""
+    `VARIABLE` names: a clone, or its outputs/published. None where there is none, as in an
+    installed wheel. Raises SettingError where `VARIABLE` names something else."""
     place = os.environ.get(VARIABLE)
     if place == "":
         return None
     clone = Path(__file__).resolve().parents[2]
     named = clone if place is None else typed_path(VARIABLE, place)
-    if named.is_file():
-        return unpacked(named)
     inside = named / "outputs" / PUBLISHED
     if inside.is_dir():
         return inside
-    if place is not None and not named.is_dir():
+    if place is None:
+        return None
+    if not named.is_dir():
+        found = "a file; unpack it first:" if named.is_file() else "none at"
         raise SettingError(
-            f"{VARIABLE}: expected a clone, its outputs/{PUBLISHED} or a zip file, found none at "
+            f"{VARIABLE}: expected a clone or its outputs/{PUBLISHED}, found {found} "
             f"{short(named, 200)}"
         )
-    return None if place is None else named
+    return named
 
 
 def published_folder(experiment: str) -> Path | None:
@@ -219,5 +219,5 @@ def where_published() -> str:
         return f"published results are read from {root}"
     return (
         "published results are not here, since they are no part of the package: set "
-        f"{VARIABLE} to a clone of the repository or to its zip file"
+        f"{VARIABLE} to a clone of the repository"
     )
