@@ -56,13 +56,14 @@ def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, An
     """One table of an experiment as a DataFrame, with `constants` (cell parameters, seed) as
     leading columns.
 
-    table: columns (name -> values), or rows (a sequence of mappings from column to value). Raises
-    ValueError when columns differ in length, are not one-dimensional, or repeat the name of a
-    constant with other values, and for values that are no numbers, texts or truth values.
+    table: columns (name -> values), rows (a sequence of mappings from column to value), or a
+    DataFrame. Raises ValueError for anything else, when columns differ in length, are not
+    one-dimensional, or repeat the name of a constant with other values, and for values that are no
+    numbers, texts or truth values.
     """
     import pandas as pd
 
-    columns = table if isinstance(table, Mapping) else by_column(table)
+    columns = _columns_of(name, table)
     arrays = {key: _column(name, key, value) for key, value in columns.items()}
     lengths = {key: len(value) for key, value in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -78,6 +79,23 @@ def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, An
             )
         data[key] = [value] * rows
     return pd.DataFrame({**data, **arrays})
+
+
+def _columns_of(name: str, table: Any) -> Mapping[str, Any]:
+    import pandas as pd
+
+    if isinstance(table, pd.DataFrame):
+        if not table.index.equals(pd.RangeIndex(len(table))):
+            raise ValueError(f"table {name}: expected no index of its own, call .reset_index()")
+        return dict(table.items())
+    if isinstance(table, Mapping):
+        return table
+    if not isinstance(table, Sequence) or not all(isinstance(row, Mapping) for row in table):
+        raise ValueError(
+            f"table {name}: expected columns (name -> values), rows (a list of mappings) or a "
+            f"DataFrame, found {short(repr(table))}"
+        )
+    return by_column(table)
 
 
 def _check_read_back(name: str, table: pd.DataFrame) -> None:

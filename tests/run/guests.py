@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 
 from runner.contract import Experiment, grid
@@ -67,6 +68,9 @@ TABLES: dict[str, Any] = {
     "nothing": None,
     "no table": {},
     "a list": [1.0],
+    "a table of numbers": {"rows": [1.0]},
+    "a frame with an index": {"rows": pd.DataFrame(ROWS, index=["first"])},
+    "a frame": {"rows": pd.DataFrame(ROWS)},
     "a name with capitals": {"Rows": ROWS},
     "a name of an answer": {"claims": ROWS},
     "a carriage return": {"rows": {"value": ["a\rb"]}},

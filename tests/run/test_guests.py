@@ -43,6 +43,8 @@ FAIL = {
     "nothing": "expected tables by name, found None",
     "no table": "expected tables by name, found {}",
     "a list": r"expected tables by name, found \[1.0\]",
+    "a table of numbers": r"table rows: expected columns .*, found \[1.0\]",
+    "a frame with an index": r"table rows: expected no index of its own, call .reset_index\(\)",
     "a name with capitals": "expected table names of a-z, 0-9 and _, found 'Rows'",
     "a name of an answer": "expected table names other than stats, claims, scorecard",
     "a carriage return": "texts of one line, read back",
@@ -67,11 +69,12 @@ def test_what_a_cell_changes_ends_with_it(job, capfd, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Tolerant(sys.stderr, text_alone=False))  # as in a command
     alone = job("draws")
     assert not run(alone).failed
-    ways = ("changes defaults", "prints", "closes", "forks", "draws")
+    ways = ("changes defaults", "prints", "closes", "forks", "a frame", "draws")
     after = job(*ways, outputs="after")
     before = [read() for read, _ in guest._settings()]
     assert not run(after).failed and os.getcwd() == str(alone.outputs.parent)
     assert values(after)["draws"] == values(alone)["draws"]
+    assert values(after)["a frame"] == [1.0]
     assert [read() for read, _ in guest._settings()] == before
     print("still there")
     captured = capfd.readouterr()
