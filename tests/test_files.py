@@ -164,7 +164,7 @@ def test_links_are_neither_followed_nor_removed(folder, tmp_path):
 
 @pytest.mark.parametrize(
     "kind",
-    ["root", "home", "above home", "working", "repository", "store", "archive", "cells"],
+    ["root", "home", "above home", "working", "repository", "store", "archive", "cells", "old"],
 )
 def test_some_folders_are_never_removed_from(folder, tmp_path, monkeypatch, kind):
     home = {"above home": folder / "deep", "home": folder}.get(kind, tmp_path)
@@ -173,6 +173,7 @@ def test_some_folders_are_never_removed_from(folder, tmp_path, monkeypatch, kind
         "store": "toy/cells/x.zip",
         "archive": "toy/cells.zip",
         "cells": "cells/x.zip",
+        "old": "toy/cells/x/cell.json",
     }.get(kind)
     if cell:
         (folder / cell).parent.mkdir(parents=True)

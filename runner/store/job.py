@@ -6,6 +6,7 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -163,9 +164,14 @@ def _check_content(root: Path) -> None:
     the marker is written again, as after a kill at the very beginning or a clean-up that took the
     dot files along."""
     others = [path for path in root.iterdir() if path.name not in OWN and not is_scratch(path)]
-    patterns = (f"*/{IN_EXPERIMENT}", f"{PUBLISHED}/*/{CELLS}")  # the second: outputs/ of a clone
-    if others and not any(next(root.glob(pattern), None) for pattern in patterns):
+    if others and not any(_cells(root)):
         raise SettingError(
             f"outputs: {root} holds files that are not hess-run's (no {MARKER}); "
             "choose an empty folder with outputs=PATH"
         )
+
+
+def _cells(root: Path) -> Iterator[Path]:
+    for cell in IN_EXPERIMENT:
+        yield from root.glob(f"*/{cell}")
+    yield from root.glob(f"{PUBLISHED}/*/{CELLS}")  # outputs/ of a clone

@@ -192,11 +192,18 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def unpacked(path: Path, place: Path) -> Path:
-    """A cell as a folder below `place`."""
+    """A cell as a folder below `place`, as earlier versions stored it."""
     for name, content in entries_of(path):
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_bytes(content)
     return place / path.stem
+
+
+def as_folders(cells: Path) -> None:
+    """Store every cell as earlier versions did."""
+    for path in list(cells.glob("*.zip")):
+        unpacked(path, cells)
+        path.unlink()
 
 
 @pytest.fixture(scope="session")

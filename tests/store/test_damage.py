@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 import warnings
 import zipfile
@@ -26,7 +27,7 @@ from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
 from runner.store.upkeep import make_ready
 from tests.errors import refusal
-from tests.run.conftest import cell_tables, entries_of, opened
+from tests.run.conftest import as_folders, cell_tables, entries_of, opened
 from tests.store.conftest import TOY
 
 
@@ -71,20 +72,16 @@ def nowhere(path):
     path.symlink_to("nowhere")
 
 
-TEXT = {
+FILE = {
     "empty": lambda p: p.write_bytes(b""),
     "garbage": lambda p: p.write_bytes(os.urandom(300)),
     "truncated": lambda p: changed(p, lambda content: content[:60]),
-}
-"""Of cell.json, of a table, and of a zip file."""
-FILE = {
-    **TEXT,
     "a folder": lambda p: instead(p, Path.mkdir),
     "a pipe": lambda p: instead(p, os.mkfifo),
     "a dangling link": lambda p: instead(p, nowhere),
     "a loop of links": lambda p: instead(p, lambda path: path.symlink_to(path.name)),
 }
-"""Of a zip file."""
+"""Of cell.json, of a table, and of a zip file."""
 JSON = {
     "missing": Path.unlink,
     "a list": lambda p: p.write_text("[1, 2]"),
@@ -132,13 +129,20 @@ ROWS = {
     "a row twice": lambda r: r.append(r[-1]),
     "rows in another order": lambda r: r.insert(1, r.pop()),
 }
-DAMAGE = {
-    **{f"json {kind}": on("cell.json", change) for kind, change in (TEXT | JSON).items()},
-    **{f"json {kind}": lambda c, keys=keys: described(c, **keys) for kind, keys in KEYS.items()},
-    **{f"table {kind}": on("numbers.csv.gz", change) for kind, change in (TEXT | TABLE).items()},
-    **{kind: on("numbers.csv.gz", partial(edited, change=change)) for kind, change in ROWS.items()},
+CELL = {
+    "a file": Path.touch,
+    "an empty folder": Path.mkdir,
+    "a dangling link": nowhere,
+    "a link to another cell": lambda path: path.symlink_to(max(path.parent.iterdir())),
 }
-"""Kinds of damage to the files in a zip file."""
+DAMAGE = {
+    **{f"json {kind}": on("cell.json", change) for kind, change in (FILE | JSON).items()},
+    **{f"json {kind}": lambda c, keys=keys: described(c, **keys) for kind, keys in KEYS.items()},
+    **{f"table {kind}": on("numbers.csv.gz", change) for kind, change in (FILE | TABLE).items()},
+    **{kind: on("numbers.csv.gz", partial(edited, change=change)) for kind, change in ROWS.items()},
+    **{f"{kind} in place of the cell": partial(instead, make=make) for kind, make in CELL.items()},
+}
+"""Kinds of damage to a cell that is a folder; the last one in the order of names stays whole."""
 
 
 def inside(change):
@@ -164,8 +168,9 @@ def repacked(path, method):
             archive.writestr(name, content)
 
 
+NO_FILE = re.compile("a folder|a pipe|link|in place of the cell")
 ZIP_DAMAGE = {
-    **{kind: inside(change) for kind, change in DAMAGE.items()},
+    **{kind: inside(change) for kind, change in DAMAGE.items() if not NO_FILE.search(kind)},
     **{f"zip {kind}": change for kind, change in FILE.items()},
     "zip cut off in its directory": lambda z: changed(z, lambda content: content[:-40]),
     "zip zeros": lambda z: changed(z, lambda content: bytes(len(content))),
@@ -186,16 +191,19 @@ ZIP_DAMAGE = {
 }
 
 
-def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
-    kinds = ZIP_DAMAGE
+@pytest.mark.parametrize("layout", ["zip files", "folders"])
+def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys, layout):
+    kinds, suffix = (ZIP_DAMAGE, ".zip") if layout == "zip files" else (DAMAGE, "")
     toy = dataclasses.replace(TOY, width=list(range(1, len(kinds) + 2)))
     wanted, job = (Job("toy", toy, 42, tmp_path / name) for name in ("wanted", "outputs"))
     run(wanted)
     shutil.copytree(wanted.outputs, job.outputs)
     store = Store(job.outputs, "toy")
+    if layout == "folders":
+        as_folders(store.cells)
     damaged = dict(zip(store.names(), kinds, strict=False))
     for name, kind in damaged.items():
-        kinds[kind](store.cells / f"{name}.zip")
+        kinds[kind](store.cells / f"{name}{suffix}")
     assert [kind for name, kind in damaged.items() if store.has(name)] == []
     assert len(list(store.all())) == 1
     assert [kind for name, kind in damaged.items() if not store.damaged.get(name)] == []
@@ -210,7 +218,7 @@ def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
     assert unsaid == []
     assert cell_tables(job.outputs) == cell_tables(wanted.outputs)
     quarantined = {p.name for p in (store.root / "quarantine").iterdir()}
-    assert quarantined == {f"{name}.zip{end}" for name in damaged for end in ("", ".txt")}
+    assert quarantined == {f"{name}{suffix}{end}" for name in damaged for end in ("", ".txt")}
     assert check_store(job.outputs) == 0
 
 
@@ -370,7 +378,7 @@ BOMB = gzip.compress(b"value\n" + b"0\n" * (8 << 20), 9)
 """A table of 16 MiB in 16 KiB, for a cell whose cell.json says otherwise."""
 
 
-@pytest.mark.parametrize("place", ["zip file", "archive"])
+@pytest.mark.parametrize("place", ["folder", "zip file", "archive"])
 @pytest.mark.parametrize("sizes", ["stated", "none"])
 def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, place, sizes):
     import tracemalloc
@@ -383,7 +391,10 @@ def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, place, si
         sums["numbers"] = hashlib.sha256(BOMB).hexdigest()
         stated = {"numbers": [1 << 20, 1000]} if sizes == "stated" else None
         described(cell, sha256=sums, sizes=stated)
-    files = Archive(store.working.path(name)) if place == "archive" else store.working
+    files = {"archive": Archive(store.working.path(name)), "zip file": store.working}.get(place)
+    if files is None:
+        as_folders(store.cells)
+        files = store.folders
     tracemalloc.start()
     try:
         assert files.usable(name) is None and "bytes at most" in files.damaged[name]
@@ -417,10 +428,15 @@ def test_a_cell_that_states_no_sizes_is_used_even_without_rows(outputs):
 
 def test_a_file_larger_than_stated_is_not_read(outputs):
     store = Store(outputs, "toy", published=False)
-    name = store.names()[0]
-    with store.working.path(name).open("ab") as stream:
+    first, second = store.names()[:2]
+    with store.working.path(second).open("ab") as stream:
         stream.truncate(1 << 40)  # a hole: it takes no space
-    assert store.find(name) is None and store.damaged[name]
+    assert store.find(second) is None and store.damaged[second]
+    store.working.path(second).unlink()
+    as_folders(store.cells)
+    with (store.cells / first / "numbers.csv.gz").open("ab") as stream:
+        stream.truncate(1 << 40)
+    assert store.find(first) is None and "bytes at most, found" in store.damaged[first]
 
 
 def test_every_cell_states_the_bytes_of_its_tables(outputs):
