@@ -13,7 +13,6 @@ from typing import Any
 
 from runner.contract import Experiment
 from runner.files import sha256
-from runner.report.manifest import not_run_files
 from runner.report.reference import REFERENCE
 from runner.store.archive import CELLS, published_folder
 from runner.store.code import package_of
@@ -53,7 +52,8 @@ def fingerprint(
     settings = {key: value for key, value in manifest.items() if key not in NOT_PART}
     read = [*sorted(files), *map(archive_of, experiment.reads)]
     sums = [sha256(path) for path in read if path is not None]
-    code = [_content(package_files(type(experiment))), *map(_folder, _shared())]
+    shared = [*(RUNNER / name for name in PACKAGES), REFERENCE]
+    code = [_content(package_files(type(experiment))), *map(_folder, shared)]
     return digest([measured, settings, str(experiment), code, sums])
 
 
@@ -63,24 +63,10 @@ def archive_of(experiment: str) -> Path | None:
     return folder / CELLS if folder is not None and (folder / CELLS).is_file() else None
 
 
-def _shared() -> list[Path]:
-    return [*(RUNNER / name for name in PACKAGES), REFERENCE]
-
-
 def package_files(experiment: type[Experiment]) -> list[Path]:
     """Files of the package that an experiment is in, and the modules next to it."""
     found = [path for path in package_of(experiment.__module__) if path.suffix in SOURCES]
     return [*found, *(RUNNER.parent / "experiments").glob("*.py")]
-
-
-def start_fingerprint(root: Path) -> str:
-    """Hash of everything that decides the start page of an output folder."""
-    files = sorted([*root.glob("*/manifest.json"), *root.glob("*/errata.json")])
-    content = [[path.relative_to(root).as_posix(), sha256(path)] for path in files]
-    others = (*not_run_files(root), *REFERENCE.parent.glob("papers.toml"))
-    content += [[path.name, sha256(path)] for path in others]
-    below = sorted(path.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json"))
-    return digest([content, below, [_folder(RUNNER / name) for name in PACKAGES]])
 
 
 @cache

@@ -15,24 +15,17 @@ from typing import Any
 
 from runner.files import append_line, remove, set_aside, sha256, write_bytes
 from runner.report.scope import Scope
-from runner.store.archive import PUBLISHED, published_root
+from runner.store.archive import published_root
 from runner.store.tables import ANSWERS, read_json
 
 LOGGER = logging.getLogger("hess_run")
 NAME = "manifest.json"
-PAGES = ("index.html", "stats.js")
-"""Files of a report that are made of its other files; their SHA-256 is in the manifest under pages.
-"""
 TEXTS = (".csv", ".md")
 """Files of a report that people edit: they are known by their SHA-256 alone."""
 JOURNAL = ".texts.hess-run"
 """SHA-256 of the texts of a report that is being written: those of a killed one are replaced."""
-MARKED = re.compile(rb'hess[-_]run|window\.hess|"made_from"')
+MARKED = re.compile(rb"hess[-_]run|window\.hess")
 """In every other file that this program writes here."""
-START = "start.json"
-"""Of an output folder: what its start page was made from, and the SHA-256 of its files."""
-GALLERY = "gallery.html"
-START_FILES = ("index.html", "rows.js", "pages.js", GALLERY)
 TYPES: Mapping[str, tuple[type, type | None]] = {
     "experiment": (str, None),
     "title": (str, None),
@@ -62,7 +55,6 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "sources": (dict, str),
     "left_out": (list, str),
     "files": (dict, str),
-    "pages": (dict, str),
 }
 """Key -> type of its value and of the items in it."""
 CELL: Mapping[str, type] = {"id": str, "params": dict, "seed": int}
@@ -85,7 +77,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     fits = all(_fits(whole[key], *types) for key, types in TYPES.items())
     if not fits or not all(map(_is_cell, whole["cells"])):
         return None
-    return whole if all(map(_inside, (*whole["files"], *whole["pages"]))) else None
+    return whole if all(map(_inside, whole["files"])) else None
 
 
 def _is_cell(record: Mapping[str, Any]) -> bool:
@@ -157,47 +149,7 @@ def checksums(folder: Path, files: Iterable[str]) -> dict[str, str]:
 
 def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
     """Files of a report, pages apart, that are not there, or not what the manifest says."""
-    return _changed(folder, manifest["files"])
-
-
-def changed_pages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Pages of a report that are not what the manifest says, or that it does not name."""
-    unnamed = [
-        name for name in PAGES if (folder / name).is_file() and name not in manifest["pages"]
-    ]
-    return [*_changed(folder, manifest["pages"]), *unnamed]
-
-
-def start_record(root: Path) -> dict[str, Any]:
-    """What an output folder notes of its start page: made_from, and the SHA-256 of files and
-    manifests."""
-    empty: dict[str, Any] = {"made_from": "", "files": {}, "manifests": {}}
-    try:
-        record = read_json(root / START)
-        fits = _fits(record["files"], dict, str) and _fits(record["manifests"], dict, str)
-        return {**empty, **record} if fits else empty
-    except (OSError, ValueError, TypeError, KeyError):
-        return empty
-
-
-def changed_start(root: Path) -> list[str]:
-    """Files of the start page of an output folder, and manifests, that are not as they were
-    written."""
-    record = start_record(root)
-    names = [name for name in START_FILES if (root / name).is_file() or record["files"]]
-    changed = [name for name in names if record["files"].get(name) != _sum(root / name)]
-    return [*changed, *_changed(root, record["manifests"])]
-
-
-def is_changed(root: Path, folder: Path) -> bool:
-    """Whether the manifest in `folder`, below the output folder, is another than the one noted
-    there."""
-    name = (folder / NAME).relative_to(root).as_posix()
-    noted = start_record(root)["manifests"].get(name)
-    return noted is not None and noted != _sum(folder / NAME)
-
-
-def _changed(folder: Path, sums: Mapping[str, str]) -> list[str]:
+    sums = manifest["files"]
     return [file for file, expected in sums.items() if _sum(folder / file) != expected]
 
 
@@ -271,12 +223,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int | bool) else str(value)
-
-
-def manifest_files(root: Path) -> list[Path]:
-    """Manifests of the reports of an output folder that it makes itself."""
-    below = [path for path in root.glob("*/*/manifest.json") if path.parts[-3] != PUBLISHED]
-    return sorted([*root.glob("*/manifest.json"), *below])
 
 
 def not_run_files(root: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 from runner.contract import natural
 from runner.report.citation import bibtex
 from runner.report.formulas import marked, table
-from runner.report.manifest import GALLERY, write
+from runner.report.manifest import write
 from runner.report.navigation import header
 from runner.report.page import ALL, Page
 from runner.report.papers import known_papers
@@ -37,7 +37,7 @@ def build_start(
     papers = _by_paper(pages)
     write(root / "rows.js", _rows_script(pages).encode())
     write(root / "pages.js", _pages_script(papers).encode())
-    write(root / GALLERY, gallery(pages, documentation).encode())
+    write(root / "gallery.html", gallery(pages, documentation).encode())
     html = render(
         "start.html",
         papers=papers,

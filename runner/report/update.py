@@ -20,7 +20,6 @@ from runner.report.manifest import (
     NAME,
     changed_files,
     checksums,
-    is_changed,
     is_merged,
     plain,
     read_manifest,
@@ -72,11 +71,6 @@ class Update:
         cells: list[Stored] = [*found.cells, *(cell for of in found.beside.values() for cell in of)]
         record = manifest(found)
         return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), self.files)}
-
-    def earlier(self) -> tuple[dict[str, Any], list[str]] | None:
-        """`state` of the report that is there, unless its manifest was changed by hand."""
-        changed = is_changed(self.collection.job.outputs, self.folder)
-        return None if changed else self.state(self.folder)
 
     def state(self, folder: Path) -> tuple[dict[str, Any], list[str]] | None:
         """(manifest, merged tables to write) of a report of the same fingerprint in `folder`; None
@@ -186,7 +180,7 @@ def report(
     claim_outputs(job.outputs)
     update = Update(collection, files)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
-    if (found := update.earlier()) is not None:
+    if (found := update.state(update.folder)) is not None:
         update.fill(found[1])
         return collection, [f"{head}, unchanged", *_found(update.folder), *damage]
     if published is not None and update.copy(published / update.folder.relative_to(job.store.root)):

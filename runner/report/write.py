@@ -24,21 +24,14 @@ from runner.report import compare
 from runner.report.certificates import certificate_lines
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, Material, ask
-from runner.report.fingerprint import start_fingerprint
 from runner.report.formatting import report_text, sentence
 from runner.report.manifest import (
     NAME,
-    PAGES,
-    START,
-    START_FILES,
-    changed_start,
     checksums,
     is_merged,
-    manifest_files,
     not_run_files,
     plain,
     read_manifest,
-    start_record,
     warnings_of,
     write,
 )
@@ -258,7 +251,7 @@ def _json(value: Any) -> str:
 def write_page(
     directory: Path, warnings: Sequence[str] = (), documentation: str | None = None
 ) -> None:
-    """index.html of a report, from its files; the manifest then has its SHA-256.
+    """index.html of a report, from its files.
 
     documentation: as of `navigation.sections`. Raises OSError when it cannot be written.
     """
@@ -268,34 +261,16 @@ def write_page(
     root = "../" if directory.name == page.name else "../../"
     sentences = [sentence(line) for line in warnings]
     build_experiment(page, sentences, root=root, documentation=documentation)
-    pages = checksums(directory, [name for name in PAGES if (directory / name).is_file()])
-    if pages != page.manifest["pages"]:
-        write_manifest(directory, {**page.manifest, "pages": pages})
 
 
 def write_overview(root: Path, documentation: str | None = None) -> Path:
-    """The start page of an output folder, from the reports below it.
-
-    It is left as it is while its files are as they were written and what they were made from is the
-    same.
-    """
-    origin = start_fingerprint(root)
-    if start_record(root)["made_from"] == origin and not changed_start(root):
-        return root / "index.html"
+    """The start page of an output folder, from the reports below it."""
     try:
         errata = tables.read_json(root / "paper_audit" / "errata.json")
     except (OSError, ValueError):
         errata = []
     entries = errata if isinstance(errata, list) else []
-    page = build_start(root, not_run(root), entries, documentation)
-    manifests = [path.relative_to(root).as_posix() for path in manifest_files(root)]
-    record = {
-        "made_from": origin,
-        "files": checksums(root, START_FILES),
-        "manifests": checksums(root, manifests),
-    }
-    write(root / START, json.dumps(record, indent=1).encode() + b"\n")
-    return page
+    return build_start(root, not_run(root), entries, documentation)
 
 
 def not_run(root: Path) -> dict[str, str]:

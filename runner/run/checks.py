@@ -9,8 +9,6 @@ from runner.contract import SettingError, one_of
 from runner.report.manifest import (
     NAME as MANIFEST,
     changed_files,
-    changed_pages,
-    changed_start,
     is_merged,
     read_manifest,
 )
@@ -64,11 +62,6 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
                 if mine:
                     left.append(f"{path}: left of a write that was killed; the next run removes it")
     reports = [line for folder in report_folders(root) for line in _changed_report(folder)]
-    if start := changed_start(root):
-        found = ", ".join(start)
-        reports.append(
-            f"{root}: the start page was changed: {found}; hess-run report makes it again"
-        )
     text = "\n".join([*lines, *left, *reports, f"{total} cells are whole, {len(lines)} damaged"])
     print(
         json.dumps({"whole": total, "damaged": lines, "left": left, "reports": reports}, indent=1)
@@ -84,7 +77,7 @@ def _changed_report(folder: Path) -> list[str]:
     manifest = read_manifest(folder)
     changed = [MANIFEST]
     if manifest is not None:
-        changed = [*changed_files(folder, manifest), *changed_pages(folder, manifest)]
+        changed = changed_files(folder, manifest)
     there = ", ".join(file for file in changed if not is_merged(file) or (folder / file).exists())
     return (
         [f"{folder}: changed after the report: {there}; the next report makes them again"]

@@ -268,5 +268,4 @@ def _manifest_bytes(place: Path) -> bytes:
     for command in manifest["fill_commands"]:
         words = [word for word in shlex.split(command) if not word.startswith("outputs=")]
         cleaned.append(shlex.join(words))
-    manifest.pop("pages", None)  # made where the cells are read
     return (json.dumps({**manifest, "fill_commands": cleaned}, indent=1) + "\n").encode()
