@@ -144,6 +144,8 @@ VERBS: Mapping[str, Verb] = {
     ),
 }
 """Verb -> what it is; "" is a run."""
+REMOVED = {"site": "hess-run report fills the output folder with all pages, and hess-run open shows it"}
+"""Verbs of earlier versions, and what to write instead."""
 
 
 def parse(argv: Sequence[str]) -> Call:
@@ -246,6 +248,8 @@ def _check_first(words: Sequence[str]) -> None:
     near = nearest(first, [*filter(None, VERBS), *names])
     if first == "run":
         hint = f"a run needs no verb: hess-run {' '.join(words[1:]) or 'experiment=NAME'}"
+    elif first in REMOVED:
+        hint = REMOVED[first]
     elif near in names:
         hint = f"did you mean experiment={near}?"
     else:

@@ -53,6 +53,8 @@ def test_info_completion_and_hydras_help(command, monkeypatch):
 
 
 MISTAKES = mistakes("""
+site to=there | hess-run report fills the output folder
+run experiment=toy | a run needs no verb
 experiment=tyo | did you mean toy?
 exprimnt=toy | did you mean experiment?
 experiment=toy widht=3 | did you mean experiment.width?
