@@ -10,9 +10,11 @@ import subprocess
 import tokenize
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from tests import ROOT
+from tests.sources import nodes
 
 LONG_LINE = 100
 NOT_COUNTED = {
@@ -24,6 +26,7 @@ NOT_COUNTED = {
     tokenize.ENDMARKER,
 }
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+FORMS = (ast.IfExp, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
 PRODUCT = ("runner", "experiments")
 
 
@@ -44,37 +47,29 @@ class Size:
         return self
 
 
-def docstring_lines(tree: ast.Module) -> set[int]:
+def docstring_lines(nodes: list[ast.AST]) -> set[int]:
     lines: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
             docstring = node.body[0]
             lines.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
     return lines
 
 
-def nested_forms(tree: ast.Module) -> list[int]:
+def nested_forms(nodes: list[ast.AST]) -> list[int]:
     """Lines of conditional expressions and comprehensions that contain another of their kind."""
-    comprehensions = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
     lines = []
-    for kind in (ast.IfExp, comprehensions):
-        for outer in ast.walk(tree):
-            if not isinstance(outer, kind):
-                continue
-            inner = [
-                node for node in ast.walk(outer) if isinstance(node, kind) and node is not outer
-            ]
-            if inner:
-                lines.append(outer.lineno)
+    for outer, kind in product(nodes, FORMS):
+        if isinstance(outer, kind) and sum(isinstance(n, kind) for n in ast.walk(outer)) > 1:
+            lines.append(outer.lineno)
     return lines
 
 
 def size_of(path: Path) -> Size:
     """Counts of one Python file."""
     source = path.read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    skipped_lines = docstring_lines(tree)
-    size = Size(nested=len(nested_forms(tree)))
+    skipped_lines = docstring_lines(nodes(path))
+    size = Size(nested=len(nested_forms(nodes(path))))
     size.long_lines = sum(len(line) > LONG_LINE for line in source.splitlines())
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.start[0] in skipped_lines:
@@ -104,13 +99,13 @@ def main() -> None:
     rows: dict[str, Size] = defaultdict(Size)
     for path in python_files():
         rows[package(path)] += size_of(ROOT / path)
-    product = Size()
+    whole = Size()
     for name, size in rows.items():
         if name.startswith(PRODUCT):
-            product += size
+            whole += size
     table = sorted(rows.items(), key=lambda row: -row[1].tokens)
     print(f"{'package':32} {'tokens':>8} {'a statement':>12} {'long lines':>11} {'nested':>7}")
-    for name, size in [*table, ("runner + experiments", product)]:
+    for name, size in [*table, ("runner + experiments", whole)]:
         density = size.tokens / max(size.statements, 1)
         print(f"{name:32} {size.tokens:8} {density:12.1f} {size.long_lines:11} {size.nested:7}")
 

@@ -9,6 +9,7 @@ from functools import cache
 
 from tests import ROOT
 from tests.size import nested_forms
+from tests.sources import files, nodes, relative
 
 HEAVY = {"pandas", "matplotlib"}
 
@@ -52,32 +53,17 @@ functions."""
 
 
 @cache
-def tree(path):
-    return ast.parse(path.read_text())
-
-
-@cache
 def imports(path):
     """(module, only for types) of every import statement of a file, wherever it stands."""
-    nodes = list(ast.walk(tree(path)))
-    guards = [n for n in nodes if isinstance(n, ast.If) and isinstance(n.test, ast.Name)]
+    guards = [n for n in nodes(path) if isinstance(n, ast.If) and isinstance(n.test, ast.Name)]
     typed = {id(child) for n in guards if n.test.id == "TYPE_CHECKING" for child in ast.walk(n)}
     found = []
-    for node in nodes:
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [(alias.name, id(node) in typed) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found += [(f"{node.module}.{alias.name}", id(node) in typed) for alias in node.names]
     return found
-
-
-@cache
-def files(*folders):
-    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-
-
-def relative(path):
-    return path.relative_to(ROOT).as_posix()
 
 
 def room(module):
@@ -122,7 +108,9 @@ def test_rooms_import_only_what_they_may():
 
 def test_measuring_imports_neither_tables_nor_figures():
     top_level = [
-        n for n in tree(ROOT / "runner" / LATE).body if isinstance(n, ast.Import | ast.ImportFrom)
+        n
+        for n in nodes(ROOT / "runner" / LATE)[0].body
+        if isinstance(n, ast.Import | ast.ImportFrom)
     ]
     assert not [ast.unparse(n) for n in top_level if re.search("|".join(HEAVY), ast.unparse(n))]
 
@@ -190,7 +178,7 @@ def test_no_paper_imports_another():
 def test_an_experiment_has_no_class_in_its_package_file():
     """The dataclass of an experiment is in settings.py, which names the rest."""
     packages = [p for p in files("experiments") if p.name == "__init__.py"]
-    statements = [(p, node) for p in packages for node in tree(p).body]
+    statements = [(p, node) for p in packages for node in nodes(p)[0].body]
     assert not [p for p, node in statements if isinstance(node, ast.ClassDef)]
     targets = [
         re.search(r"_target_: (\S+)", p.read_text())
@@ -204,5 +192,5 @@ def test_no_nested_conditional_expressions_and_comprehensions():
     nest."""
     nested = []
     for path in files("runner", "experiments", "docs", "tests"):
-        nested += [f"{relative(path)}:{line}" for line in nested_forms(tree(path))]
+        nested += [f"{relative(path)}:{line}" for line in nested_forms(nodes(path))]
     assert not nested, "\n".join(nested)

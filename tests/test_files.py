@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from runner import files
 from runner.files import (
     is_listed,
     is_protected,
@@ -20,6 +19,7 @@ from runner.files import (
     write_bytes,
 )
 from tests import ROOT
+from tests.sources import files, nodes, relative
 
 # --- the rule, in the code
 
@@ -69,9 +69,7 @@ ALLOWED = {
 def removals(path):
     """Names of the calls in a file that can remove or replace a file."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call):
-            continue
+    for node in (node for node in nodes(path) if isinstance(node, ast.Call)):
         called = ast.unparse(node.func)
         name = called.rpartition(".")[2]
         method = isinstance(node.func, ast.Attribute)
@@ -98,17 +96,9 @@ def removals(path):
 
 
 def test_one_module_and_the_store_remove_and_replace_files():
-    code = [
-        *(ROOT / "runner").rglob("*.py"),
-        *(ROOT / "experiments").rglob("*.py"),
-        *(ROOT / "docs").glob("*.py"),
-    ]
-    found = {(path.relative_to(ROOT).as_posix(), name) for path in code for name in removals(path)}
-    own = {
-        pair
-        for pair in found
-        if pair[0] == "runner/files.py" or pair[0].startswith("runner/store/")
-    }
+    code = [*files("runner", "experiments"), *(ROOT / "docs").glob("*.py")]
+    found = {(relative(path), name) for path in code for name in removals(path)}
+    own = {pair for pair in found if pair[0].startswith(("runner/files.py", "runner/store/"))}
     assert found - own == set(ALLOWED)
     assert ("runner/files.py", "unlink") in own and not [pair for pair in own if "rmtree" in pair]
 
@@ -250,7 +240,7 @@ def test_half_written_files_of_dead_writers_go_and_no_others(tmp_path):
 
 def test_a_failed_write_leaves_the_earlier_file(tmp_path, monkeypatch):
     write_bytes(tmp_path / "a", b"one")
-    monkeypatch.setattr(files.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr(os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         write_bytes(tmp_path / "a", b"two")
     assert contents(tmp_path) == {"a": b"one"}
