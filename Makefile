@@ -114,5 +114,5 @@ docs: $(READY) ## the documentation with the result pages, into docs/_build/html
 	$(BIN)/python -m docs.results docs/_build/html/results
 
 clean: ## caches and the virtual environment; results stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,13 +14,11 @@ from runner import cli
 from runner.contract import SettingError
 from runner.curvature import Dag, exact_blocks
 from runner.diagnose.experiment import diagnose as measure
-from runner.diagnose.parts import noise_scale
 from runner.diagnose.request import parse
 from runner.store.job import check_outputs
 from tests.curvature.oracles import flat_gradient
 from tests.diagnose import targets
 from tests.diagnose.conftest import diagnose, table
-from tests.draws import normal, seeded
 from tests.errors import mistakes, refusal
 from tests.run.conftest import command_environment, forked
 
@@ -187,22 +185,6 @@ def test_gradient_noise_of_a_loader(tmp_path):
     assert found == pytest.approx(trace / signal, rel=1e-9) if signal > 0 else found != found
     _, said, _ = diagnose("loader", tmp_path, "parts=noise", "batches=2")
     assert any("needs 3 batches" in line for line in said)
-
-
-def test_the_noise_scale_is_unbiased():
-    """Gradients with mean of square 4 and covariance 9 in one of 50 directions each, in batches of
-    5."""
-    g = seeded()
-    mean = torch.zeros(50, dtype=torch.float64)
-    mean[0] = 2.0
-    traces, signals = [], []
-    for _ in range(200):
-        batches = mean + normal(6, 50, generator=g) * (9 / 50 / 5) ** 0.5
-        _, trace, signal = noise_scale(batches @ batches.T, 5)
-        traces.append(trace)
-        signals.append(signal)
-    assert torch.tensor(traces).mean() == pytest.approx(9, rel=0.02)
-    assert torch.tensor(signals).mean() == pytest.approx(4, rel=0.05)
 
 
 def test_a_torch_warning_about_the_loss_is_a_note(tmp_path):

@@ -1,6 +1,5 @@
 """What a diagnosis prints and writes: lines, tables, figures, page; resuming; a training."""
 
-import copy
 import re
 import struct
 
@@ -13,7 +12,6 @@ from runner.diagnose.parts import PARTS
 from runner.diagnose.report import DiagnosisAnalysis
 from runner.diagnose.target import Snapshot
 from runner.store.store import Store
-from tests.curvature.oracles import parameter_matrix
 from tests.diagnose import targets
 from tests.diagnose.conftest import FIGURES, diagnose, table
 
@@ -225,55 +223,19 @@ def assert_as_it_was(module, before):
 
 LOSS = nn.CrossEntropyLoss()
 BAD = {
-    "": (LOSS, lambda x, y: (x, y), ""),
-    "training mode": (LOSS, lambda x, y: (x, y), r"module 'norm'.*call .eval"),
-    "summed loss": (
-        nn.CrossEntropyLoss(reduction="sum"),
-        lambda x, y: (x, y),
-        "a sum over the examples|no plain mean over them",
-    ),
-    "label": (LOSS, lambda x, y: (x, y + 7), "range of the labels"),
-    "width": (
-        LOSS,
-        lambda x, y: (x[:, :3], y),
-        r"failed on input \(\d, 3\) float64 and target .*shapes",
-    ),
-    "nan": (LOSS, lambda x, y: (x * torch.nan, y), "the loss is not finite"),
-    "random loss": (lambda o, t: LOSS(o, t) * torch.rand(()), lambda x, y: (x, y), "random"),
+    "": (LOSS, lambda x, y: (x, y)),
+    "training mode": (LOSS, lambda x, y: (x, y)),
+    "summed loss": (nn.CrossEntropyLoss(reduction="sum"), lambda x, y: (x, y)),
+    "label": (LOSS, lambda x, y: (x, y + 7)),
+    "width": (LOSS, lambda x, y: (x[:, :3], y)),
+    "nan": (LOSS, lambda x, y: (x * torch.nan, y)),
 }
-"""Kind -> loss, change of the data, and what is said."""
+"""Kind -> loss, change of the data."""
 
 
-@pytest.mark.parametrize("kind", list(BAD)[2:])
-def test_a_refused_operator_leaves_the_module_as_it_was(kind):
-    module, (loss, change, said) = Watched().double().eval(), BAD[kind]
-    before, (x, y) = state(module), change(*targets.data())
-    batches = [(x[:4], y[:4]), (x[4:], y[4:])]  # of a sum, one batch alone is a loss like others
-    for part in ("hessian", "gauss_newton", "empirical_fisher"):
-        with pytest.raises(ValueError, match=said) as refused:
-            ParameterOperator(module, loss, batches, part=part)
-        assert "\n" not in str(refused.value)
-        if kind == "random loss":  # which draws itself
-            torch.set_rng_state(before[4])
-        assert_as_it_was(module, before)
-
-
-@pytest.mark.parametrize("kind", ["training mode", "summed loss"])
-def test_a_loss_of_one_batch_is_measured_as_it_is(kind):
-    """BatchNorm that normalises by the batch, and a sum: the matrix is that of the batch's loss."""
-    module, (loss, _, _) = Watched().double().train(kind == "training mode"), BAD[kind]
-    before, (x, y) = state(module), targets.data()
-    measured = ParameterOperator(module, loss, [(x, y)]).dense().double()
-    assert_as_it_was(module, before)
-    twin = copy.deepcopy(module)
-    named = [k for k, p in twin.named_parameters() if p.requires_grad]
-    truth = parameter_matrix("hessian", twin, loss, x, y, named)
-    assert truth.norm() > 0 and torch.allclose(measured, truth, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("kind", list(BAD)[:-1])
+@pytest.mark.parametrize("kind", BAD)
 def test_a_diagnosis_leaves_the_module_as_it_was(kind, tmp_path, monkeypatch):
-    module, (loss, change, _) = Watched().double().train(kind == "training mode"), BAD[kind]
+    module, (loss, change) = Watched().double().train(kind == "training mode"), BAD[kind]
     before, batch = state(module), change(*targets.data())
     monkeypatch.setattr(
         "runner.diagnose.experiment.snapshots",

@@ -20,6 +20,7 @@ from runner.models.network import INPUT, SpectralLinear
 from runner.models.resnet import resnet18
 from tests.draws import normal, seeded
 from tests.errors import refusal
+from tests.models.networks import ARCHITECTURES, network
 
 F = nn.functional
 
@@ -212,47 +213,28 @@ def test_default_torch_initialisation_from_the_stream():
     assert weight.std().item() == pytest.approx((3 * 3072) ** -0.5, rel=0.02)
 
 
-NETWORKS = {
-    "plain": (mlp(inputs=9, outputs=4, depth=3, width=5, generator=seeded()), (6, 9)),
-    "spectral": (
-        mlp(inputs=9, outputs=4, depth=3, width=5, norm=False, spectral=True, generator=seeded()),
-        (6, 9),
-    ),
-    "residual": (
-        mlp(inputs=9, outputs=4, depth=3, width=5, residual=True, generator=seeded()),
-        (6, 9),
-    ),
-    "diamond-cat": (
-        diamond(inputs=9, outputs=4, width=5, merge="cat", generator=seeded()),
-        (6, 9),
-    ),
-    "diamond-sum": (
-        diamond(inputs=9, outputs=4, width=5, merge="sum", generator=seeded()),
-        (6, 9),
-    ),
-    "attention": (attention_regressor(width=4, generator=seeded()), (6, 3, 4)),
-    "control": (positionwise_mlp(width=4, generator=seeded()), (6, 3, 4)),
-    "flat control": (flat_mlp(inputs=12, width=4, generator=seeded()), (6, 3, 4)),
-    "resnet": (resnet18(generator=seeded()), (2, 3, 32, 32)),
+NETWORKS = {name: (lambda name=name: network(name), (6, 7)) for name in ARCHITECTURES} | {
+    "attention": (lambda: attention_regressor(width=4), (6, 3, 4)),
+    "control": (lambda: positionwise_mlp(width=4), (6, 3, 4)),
+    "flat control": (lambda: flat_mlp(inputs=12, width=4), (6, 3, 4)),
+    "resnet": (resnet18, (2, 3, 32, 32)),
 }
+"""Name -> what makes the network, and the shape of its inputs."""
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_graph_is_the_network(name):
-    network, shape = NETWORKS[name]
-    network = network.eval()
-    x = torch.randn(shape, generator=seeded(3))
-    dag = network.to_dag("mse" if len(shape) == 3 else "cross_entropy")
+    make, shape = NETWORKS[name]
+    net, x = make().eval(), torch.randn(shape, generator=seeded(3))
+    dag = net.to_dag("mse" if len(shape) == 3 else "cross_entropy")
     values = dag.forward(x)
-    for stage, value in network.activations(x).items():
+    for stage, value in net.activations(x).items():
         assert_close(values[stage], value)
-    assert set(network.measured) < set(dag.order) and dag.output == "head"
-    assert INPUT not in network.measured
-    if (
-        network.parameter_count < 1e6
-    ):  # the copy for exact blocks; float64 convolutions would take seconds
+    assert set(net.measured) < set(dag.order) and dag.output == "head"
+    assert INPUT not in net.measured
+    if net.parameter_count < 1e6:  # the copy for exact blocks; of convolutions it takes seconds
         double = dag.to(torch.float64).forward(x.double())["head"]
-        assert_close(double.float(), network(x), rtol=1e-3, atol=1e-4)
+        assert_close(double.float(), net(x), rtol=1e-3, atol=1e-4)
 
 
 def test_mistakes_are_refused():

@@ -110,15 +110,6 @@ def test_a_replaced_cell_with_files_of_others_is_kept_in_quarantine(outputs):
     assert all(store.has(name) for name in store.names()) and not unfinished(store)
 
 
-def test_a_file_in_place_of_a_checkpoint_is_kept(outputs):
-    checkpoints = Store(outputs, "toy").checkpoints({"width": 1})
-    checkpoints.folder.mkdir(parents=True)
-    (checkpoints.folder / "last.pt").write_bytes(b"theirs")
-    checkpoints.save("last", {"epoch": 1})
-    assert checkpoints.load("last") == {"epoch": 1}
-    assert (checkpoints.folder / "last.damaged").read_bytes() == b"theirs"
-
-
 @pytest.mark.parametrize("mine", [False, True])
 def test_a_figure_that_is_no_longer_made_goes_unless_it_was_changed(
     outputs, tmp_path, monkeypatch, mine

@@ -136,20 +136,6 @@ def test_outputs_of_another_project_are_refused_and_untouched(tmp_path):
     assert (fresh / MARKER).is_file()
 
 
-def test_a_run_skips_what_is_stored_and_force_measures_once_more(tmp_path):
-    job = Job("toy", TOY, 42, tmp_path)
-    assert len(run(job).measured) == 2
-    again = run(Job("toy", TOY, 42, tmp_path))
-    assert (len(again.measured), len(again.stored)) == (0, 2)
-    wider = run(Job("toy", dataclasses.replace(TOY, width=[1, 2, 3]), 42, tmp_path))
-    assert (len(wider.measured), len(wider.stored)) == (1, 2)
-    before = {c.id: c.content("numbers") for c in job.store.all()}
-    assert {16 < cell.meta["peak_memory_mib"] < 2**15 for cell in job.store.all()} == {True}
-    forced = run(Job("toy", TOY, 42, tmp_path, force=True))
-    assert (len(forced.measured), len(forced.stored)) == (2, 0)
-    assert before == {c.id: c.content("numbers") for c in job.store.all()}
-
-
 def test_no_clock_decides_what_is_measured_again(tmp_path, monkeypatch):
     """A file server may date files an hour ahead of or behind the machine that asks."""
     failing = dataclasses.replace(TOY, fail_at=2)

@@ -1,6 +1,9 @@
 """A tiny training shared by the tests of trainings and of what is measured of them."""
 
+import io
+
 import pytest
+import torch
 
 from runner.contract import Context
 from runner.kinds.dataset import SurrogateData
@@ -20,3 +23,24 @@ def settings(arch: str = "plain", activation: str = "relu", depth: int = 3) -> d
 @pytest.fixture(scope="session")
 def trained() -> Trained:
     return train_images(settings(activation="silu"), DATA, TRAINING, Context(seed=42))
+
+
+class Store:
+    """Checkpoints as bytes, so that nothing is shared with the training that saved them."""
+
+    def __init__(self):
+        self.saved = {}
+
+    def load(self, name):
+        if name not in self.saved:
+            return None
+        return torch.load(io.BytesIO(self.saved[name]), weights_only=True)
+
+    def save(self, name, state):
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        self.saved[name] = buffer.getvalue()
+
+
+class Killed(Exception):
+    pass

@@ -50,20 +50,6 @@ def test_every_start_follows_the_plain_loop(name, width):
     assert result.final is result.endpoints[0.03]
 
 
-@pytest.mark.parametrize("name, width", list(zip(NAMES, [10, 3, 3, 10, 3], strict=True)))
-def test_a_start_does_not_depend_on_its_company(name, width):
-    theta, x, q = problem(starts=150, units=width, samples=50, scale=3.0)
-    arguments = {"rate": 0.02, "max_steps": 200, "stop_ratios": (0.3, 0.1)}
-    whole = descend(theta, LossGradient(x, q, name), **arguments)
-    order = torch.randperm(150, generator=seeded(1))[:61]
-    part = descend(theta[order], LossGradient(x, q, name), **arguments)
-    for ratio, ends in part.endpoints.items():
-        assert torch.equal(ends.theta, whole.endpoints[ratio].theta[order])
-        assert torch.equal(ends.steps, whole.endpoints[ratio].steps[order])
-    stopped_early = int((whole.final.steps < whole.final.steps.max()).sum())
-    assert stopped_early > 60, "the case must exercise dropping of stopped starts"
-
-
 def test_more_starts_than_one_block():
     theta, x, q = problem(starts=1100, units=1, samples=5, scale=3.0)
     whole = descend(

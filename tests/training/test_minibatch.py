@@ -2,7 +2,6 @@
 diverged run; and steps on fixed memory against the plain loop: the same bytes, captured or not,
 whatever is drawn."""
 
-import io
 import math
 import resource
 import sys
@@ -23,6 +22,7 @@ from runner.training.order import LoaderAugment, LoaderOrder
 from runner.training.steps import WARM_UP, Steps, StreamAugment, usable
 from tests.draws import seeded
 from tests.errors import refusal
+from tests.training.conftest import Killed, Store
 
 
 def pixels(count, seed, classes=4, flat=True):
@@ -42,27 +42,6 @@ def small(**kwargs):
 
 def trained(network=None, **settings):
     return train(network or small(), TRAIN, TEST, order=seeded(7), **settings)
-
-
-class Store:
-    """Checkpoints as bytes, so that nothing is shared with the training that saved them."""
-
-    def __init__(self):
-        self.saved = {}
-
-    def load(self, name):
-        if name not in self.saved:
-            return None
-        return torch.load(io.BytesIO(self.saved[name]), weights_only=True)
-
-    def save(self, name, state):
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        self.saved[name] = buffer.getvalue()
-
-
-class Killed(Exception):
-    pass
 
 
 def kill_at(epoch):

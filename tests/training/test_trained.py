@@ -1,6 +1,5 @@
 """Trainings that cells share, perturbed inputs, and the published networks and data orders."""
 
-import copy
 import dataclasses
 
 import pytest
@@ -22,28 +21,15 @@ from runner.training.perturbed import perturbed
 from runner.training.streams import PUBLISHED_SEEDS, streams_of
 from runner.training.trained import Trained, train_images, training_key
 from tests.errors import refusal
-from tests.training.conftest import DATA, TRAINING, settings
-
-
-class Memory:
-    """Checkpoints in memory."""
-
-    def __init__(self):
-        self.kept = {}
-
-    def load(self, name):
-        return self.kept.get(name)
-
-    def save(self, name, state):
-        self.kept[name] = copy.deepcopy(state)
+from tests.training.conftest import DATA, TRAINING, Killed, Store, settings
 
 
 def test_a_key_opens_the_same_training_from_two_experiments():
     stores = {}
-    context = Context(seed=42, open_checkpoints=lambda key: stores.setdefault(str(key), Memory()))
+    context = Context(seed=42, open_checkpoints=lambda key: stores.setdefault(str(key), Store()))
     first = train_images(settings("residual"), DATA, TRAINING, context)
     again = train_images(settings("residual"), DATA, TRAINING, context)
-    assert len(stores) == 1 and "result" in next(iter(stores.values())).kept
+    assert len(stores) == 1 and "result" in next(iter(stores.values())).saved
     for name, value in first.training.states["final"].items():
         assert torch.equal(value, again.training.states["final"][name])
 
@@ -294,12 +280,8 @@ def test_a_training_says_where_its_network_and_order_come_from():
     )
 
 
-class Killed(Exception):
-    pass
-
-
 def test_a_killed_training_keeps_the_published_order():
-    memory = Memory()
+    memory = Store()
 
     def stop(done, total, note):
         if done == 6:
@@ -309,7 +291,7 @@ def test_a_killed_training_keeps_the_published_order():
     context = Context(seed=42, open_checkpoints=lambda key: memory)
     with pytest.raises(Killed):
         train_images(published(), DATA, training, dataclasses.replace(context, progress=stop))
-    assert memory.kept["resume"]["epoch"] == 5
+    assert memory.load("resume")["epoch"] == 5
     resumed = train_images(published(), DATA, training, context)
     straight = train_images(published(), DATA, training, Context(seed=42))
     for name, value in straight.training.states["final"].items():
