@@ -248,21 +248,3 @@ def ends(distances: pd.DataFrame) -> pd.DataFrame:
         long_format(end, VARIANT, {"R_dLminus1": "R", "C_dLminus1": "C"}),
     ]
     return pd.concat(parts, ignore_index=True)
-
-
-def notes(tables: Tables) -> list[str]:
-    """Findings in plain words."""
-    distances = first(tables["distances"])
-    estimates = tables["estimates"]
-    keys = [*VARIANT, "seed", "distance"]
-    both = distances.merge(estimates, on=keys, suffixes=("", "_estimate"))
-    start = chosen(both, checkpoint="init")
-    if start.empty:
-        return []
-    moved = 100 * (start["R_estimate"] / start["R"] - 1).abs().mean()
-    return [
-        "R and C of Table N.3 are estimates from 100 probes, and its probes are not published. "
-        "Ours are others: at init, where networks and images are the paper's, they alone move "
-        f"R(d) by {moved:.1f} % on average, so that ρ can be the printed number to the digit, "
-        "R and C cannot be expected to."
-    ]

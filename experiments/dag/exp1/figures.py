@@ -1,9 +1,9 @@
-"""Figures of Exp. 1 that add published values and fits to those of the protocol; estimates at
-depths 16 and 32."""
+"""Figures of Exp. 1: R and C against distance and the dynamics of the chain, with published
+values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -11,34 +11,35 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.dag.exp1.claims import VARIANT
 from experiments.dag.protocol.drawing import (
     BARS,
     DISTANCE,
     LABELS,
-    STYLES,
+    checkpoint_ticks,
     error_line,
     hollow,
+    look,
     mark,
     titles,
 )
-from experiments.dag.protocol.figures import decay
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import ENDS, at_ends, first, over_seeds
+from experiments.dag.protocol.summary import at_ends, first, over_seeds
 from runner import stats
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats.tables import chosen, groups
-
-HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
-
+from runner.training import CHECKPOINTS
 
 Points = Iterable[tuple[int, int, float, str]]
 """Single published values: depth, distance, value, architecture."""
+Fits = Mapping[tuple[Any, ...], str]
+Marks = Callable[[Axes, int], None]
 
 
 def coupling(distances: pd.DataFrame, points: Points) -> Figure:
     """C(d), with single published values."""
-    return decay(distances, "C", panel="depth", variant="arch", marks=_marks(list(points)))
+    return _decay(distances, "C", _marks(points))
 
 
 def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figure:
@@ -47,56 +48,75 @@ def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figur
     table: file of published values, of which R at the smallest and the largest distance are marked.
     """
     fits = {}
-    for keys, part in groups(first(distances), ["depth", "arch", "checkpoint"]):
+    for keys, part in groups(first(distances), VARIANT):
         means = over_seeds(part, ["distance"], "R")
         fit = stats.log_linear(means["distance"], means["mean"], name="")
         rate = round(fit.decay, 3) + 0.0  # no minus before a rounded zero
         fits[keys] = f"b = {rate:.3f}, R² = {fit.r2:.2f}"
-    marks = _marks(list(points), printed(table) if table else None)
-    figure = decay(distances, "R", log=True, fits=fits, panel="depth", variant="arch", marks=marks)
+    figure = _decay(distances, "R", _marks(points, table), fits)
     figures.note(figure, "b, R²: of the fit log R(d) = a − b d to the means over seeds")
     return figure
 
 
-def stable_rank(distances: pd.DataFrame) -> Figure:
-    """D(d): a row per checkpoint, a column per depth; marks of one distance next to each other, so
-    that their bars do not overlap."""
+def _decay(distances: pd.DataFrame, value: str, marks: Marks, fits: Fits | None = None) -> Figure:
+    """`value` against distance: a panel per depth, a line per architecture and checkpoint.
+
+    marks: draws the published values of a depth. fits: text below the panel for each line, on a
+    logarithmic axis. Thin lines: single seeds, where they are far apart.
+    """
     table = first(distances)
-    depths = titles(table, "depth")
-    heads = {(c, d): f"{depths[d]}, {label(c)}" for c, d in product(ENDS, depths)}
-    kinds = list(dict.fromkeys(table["arch"]))
-
-    def draw(ax: Axes, key: tuple[str, int]) -> None:
-        checkpoint, depth = key
-        shown = chosen(table, checkpoint=checkpoint, depth=depth)
-        for (kind,), part in groups(shown, ["arch"]):
-            means = over_seeds(part, ["distance"], "D")
-            means["place"] = means["distance"] + APART * (kinds.index(kind) - 0.5)
-            error_line(ax, means, "place", kind, checkpoint, text=label(kind), capsize=0)
-
-    y = LABELS["D"]
-    columns = len(depths)
-    return figures.panels(heads, draw, x=DISTANCE, y=y, columns=columns, integer=True, caption=BARS)
-
-
-APART = 0.36
-"""Distance between the marks of two networks, in layers."""
-
-
-def _marks(
-    points: Sequence[tuple[int, int, float, str]], paper: pd.DataFrame | None = None
-) -> Callable[[Axes, int], None]:
-    """What draws the published values of one depth: single ones, and R at both ends of the
-    distances from a table."""
 
     def draw(ax: Axes, depth: int) -> None:
-        for at, distance, value, arch in points:
+        texts = []
+        shown = at_ends(chosen(table, depth=depth))
+        for (kind, checkpoint), part in groups(shown, ["arch", "checkpoint"]):
+            means = over_seeds(part, ["distance"], value)
+            error_line(ax, means, "distance", kind, checkpoint)
+            _runs(ax, part, value, look(kind, checkpoint)["color"])
+            texts.append((fits or {}).get((depth, kind, checkpoint), ""))
+        if fits:
+            handles = ax.get_legend_handles_labels()[0]
+            ax.legend(handles, texts, loc="upper center", bbox_to_anchor=(0.5, -0.22))
+        marks(ax, depth)
+
+    return figures.panels(
+        titles(table, "depth"),
+        draw,
+        x=DISTANCE,
+        y=LABELS[value],
+        log="y" if fits else "",
+        integer=True,
+        legend_columns=2,
+        height=4.4 if fits else 3.4,
+        caption=BARS,
+    )
+
+
+def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
+    """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere:
+    a bar hides it."""
+    means = over_seeds(part, ["distance"], value)
+    wide = means["std"].fillna(0) > 0.5 * means["mean"].abs()
+    if not wide.any():
+        return
+    style: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.45, "zorder": 1}
+    for _, rows in part.sort_values("distance").groupby("seed"):
+        ax.plot(rows["distance"], rows[value], color=colour, **style)
+
+
+def _marks(points: Points, table: str = "") -> Marks:
+    """What draws the published values of one depth: single ones, and R at both ends of the
+    distances from a file."""
+    listed = list(points)
+
+    def draw(ax: Axes, depth: int) -> None:
+        for at, distance, value, arch in listed:
             if at == depth:
                 mark(ax, distance, value, arch)
-        if paper is None:
+        if not table:
             return
         for metric, distance in (("R_d0", 0), ("R_dLminus1", depth - 1)):
-            published = chosen(paper, depth=depth, metric=metric)
+            published = chosen(printed(table), depth=depth, metric=metric)
             for (arch,), rows in groups(published, ["arch"]):
                 ends = at_ends(rows)
                 hollow(ax, [distance] * len(ends), ends, arch)
@@ -104,28 +124,39 @@ def _marks(
     return draw
 
 
-def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
-    """Stable rank D(d) of untrained plain networks: exact, estimated, and the smallest estimate of
-    one pair.
+def dynamics(networks: pd.DataFrame, values: Mapping[str, str], paper: pd.DataFrame) -> Figure:
+    """Columns of `networks` (column -> axis label) at the checkpoints: a row each, a column per
+    depth; black hollow marks around ours: the published values of metrics that `PRINTED` names."""
+    table = first(networks)
+    kinds = list(dict.fromkeys(table["arch"]))
+    heads = titles(table, "depth")
+    at = {(value, depth): heads[depth] for value, depth in product(values, heads)}
 
-    No exact value is below 1 (black line); an estimate can be.
-    """
-    plain = chosen(first(distances), arch="plain", checkpoint="init")
-    own = chosen(table, arch="plain", checkpoint="init")
-    smallest = {"color": "#009E73", "marker": "v", "linestyle": ":"}
-    looks: tuple[tuple[pd.DataFrame, str, str, dict[str, Any]], ...] = (
-        (plain, "D", "exact", STYLES.style("exact")),
-        (own, "D", "estimate, mean over pairs", STYLES.style("stochastic") | HOLLOW),
-        (own, "D_smallest", "smallest estimate of a pair", smallest),
+    def draw(ax: Axes, key: tuple[str, int]) -> None:
+        value, depth = key
+        for (kind,), part in groups(chosen(table, depth=depth), ["arch"]):
+            shift = 0.08 * kinds.index(kind)
+            means = over_seeds(part, ["checkpoint"], value)
+            means["place"] = means["checkpoint"].map(CHECKPOINTS.index) + shift
+            error_line(ax, means, "place", kind, "init", text=label(kind))
+            rows = chosen(paper, metric=PRINTED.get(value, ""), arch=kind, depth=depth)
+            x = [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]]
+            hollow(ax, x, rows, str(kind))
+        checkpoint_ticks(ax)
+        ax.grid(False, axis="x")
+        if depth == next(iter(heads)):
+            ax.set_ylabel(values[value])
+
+    return figures.panels(
+        at,
+        draw,
+        x="training",
+        caption=BARS,
+        sharey="row",
+        height=0.8 + 1.75 * len(values),
+        columns=len(heads),
     )
 
-    def draw(ax: Axes, depth: Any) -> None:
-        for rows, value, text, style in looks:
-            means = over_seeds(chosen(rows, depth=depth), ["distance"], value)
-            ax.plot(means["distance"], means["mean"], label=text, **style)
-        ax.axhline(1, color="black", linewidth=0.8, label="least possible value")
 
-    said = f"means over {plain['seed'].nunique()} seeds, 100 probes"
-    y = "stable rank $D(d)$, before training"
-    heads = titles(plain, "depth")
-    return figures.panels(heads, draw, x=DISTANCE, y=y, integer=True, caption=said)
+PRINTED = {"rho": "rho_max", "lyapunov_1": "lyapunov_1"}
+"""Columns that the tables print -> metric of the reference file."""

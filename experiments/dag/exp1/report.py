@@ -14,7 +14,7 @@ from experiments.dag.alternatives import DEEP, RESONANCE, SPECTRAL_NORM
 from experiments.dag.exp1 import claims, deep_claims, figures as draw, spectral_norm_claims
 from experiments.dag.exp1.claims import log_end, log_fall
 from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
-from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
@@ -31,8 +31,6 @@ DYNAMICS = {
     "lyapunov_log_norm": "Lyapunov exponent\n" + r"$\lambda_1$ by Eq. 8",
 }
 """Columns of `networks` that Table 2 holds, and the second definition of λ₁."""
-PRINTED = {"rho": "rho_max", "lyapunov_1": "lyapunov_1"}
-"""Of them, those that the tables print -> metric of the reference file."""
 
 
 class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
@@ -60,37 +58,20 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             f"the network: {each}",
             self.resonance_figure: "Resonance R against distance, with the decay of the fit to "
             f"the means: {each}",
-            "remark38_examples": "The mean over images of the norms of single images, next to R "
-            f"of the mean: {each}",
-            "stable_rank": "Stable rank D of the block against distance: a row per checkpoint, a "
-            "column per depth L, marks of one distance next to each other",
             self.dynamics_figure: "Spectral norm and Lyapunov exponents of the block Jacobians, a "
             "column per depth L",
-            "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per "
-            "depth L",
-            "coupling_map": "C of every pair of measured nodes at the largest depth, mean over "
-            "seeds",
         }
 
     def figures(self) -> Figures:
         distances = self.tables["distances"]
         networks = self.tables["networks"]
-        pairs = self.tables["pairs"]
-        deepest = chosen(pairs, depth=pairs["depth"].max())
-        of: dict[str, Any] = {"panel": "depth", "variant": "arch"}
-        paper = printed(self.experiment.claimed), PRINTED
+        paper = printed(self.experiment.claimed)
         return {
             self.coupling_figure: partial(draw.coupling, distances, self._points("C")),
             self.resonance_figure: partial(
                 draw.resonance, distances, self._points("R"), self.printed_ends
             ),
-            "remark38_examples": partial(figures.decay, distances, "R_examples", log=True, **of),
-            "stable_rank": partial(draw.stable_rank, distances),
-            self.dynamics_figure: partial(
-                figures.through_training, networks, DYNAMICS, paper=paper, **of
-            ),
-            "coupling_map": partial(figures.pair_maps, deepest, "C", variant="arch"),
-            "training": partial(figures.learning_curves, self.tables["history"], **of),
+            self.dynamics_figure: partial(draw.dynamics, networks, DYNAMICS, paper),
         }
 
     def _points(self, value: str) -> list[tuple[int, int, float, str]]:
@@ -127,8 +108,7 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         return self.rounded(claims.measured(self.tables))
 
     def notes(self) -> list[str]:
-        without_norm = without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
-        return [*without_norm, *above_one_note(self.tables["pairs"])]
+        return without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
@@ -147,8 +127,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
 
     def notes(self) -> list[str]:
         deeper = self.beside.get(DEEPER, {}).get("distances")
-        small = small_blocks_note(self.tables["pairs"])
-        return [*norms_note(self.tables["distances"], deeper), *small, *super().notes()]
+        return norms_note(self.tables["distances"], deeper)
 
 
 class DeepAnalysis(ResonanceAnalysis):
@@ -170,21 +149,11 @@ class DeepAnalysis(ResonanceAnalysis):
     dynamics_figure = "tableN3_dynamics"
     printed_ends = "exp1_deep"
 
-    def figures(self) -> Figures:
-        distances = self.tables["distances"]
-        return {
-            **super().figures(),
-            "estimates": partial(draw.estimates, distances, self.tables["estimates"]),
-        }
-
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return deep_claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:
         return deep_claims.measured(self.tables)
-
-    def notes(self) -> list[str]:
-        return deep_claims.notes(self.tables)
 
 
 def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str]:
@@ -215,44 +184,6 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
 def orders_of(part: pd.DataFrame) -> str:
     """How far R falls, and where to, in orders of magnitude, means over seeds."""
     return f"{fmean(log_fall(part)):.2f} orders, to 10^{fmean(log_end(part)):.1f}"
-
-
-SMALL = 1e-12
-"""√(R(v,v) R(w,w)) below which the authors' Exp. 1b counts a coupling as 0."""
-
-
-def small_blocks_note(pairs: pd.DataFrame) -> list[str]:
-    """What the authors' convention for small diagonal blocks does to C, on the paper's images."""
-    keys = ["depth", "arch", "seed", "checkpoint"]
-    own = chosen(pairs, v=pairs["w"]).set_index([*keys, "v"])["R"]
-    ends = []
-    for side in ("v", "w"):
-        places = pairs.set_index([*keys, side]).index
-        ends.append(own.reindex(places).to_numpy())
-    at_v, at_w = ends
-    small = at_v * at_w < SMALL**2
-    if not small.any():
-        return []
-    where = pairs[small].groupby(["depth", "checkpoint"]).size()
-    listed = "; ".join(
-        f"L = {depth} {checkpoint}: {n} pairs" for (depth, checkpoint), n in where.items()
-    )
-    return [
-        f"The authors count C = 0 where √(R(v,v) R(w,w)) < 1e-12, here in {int(small.sum())} of "
-        f"{len(pairs)} pairs ({listed}), whose mean C is {pairs[small]['C'].mean():.3f}. The "
-        "figure of C shows these measured values; no printed number depends on the convention."
-    ]
-
-
-def above_one_note(pairs: pd.DataFrame) -> list[str]:
-    """What the authors' convention C <= 1 does, on the paper's images."""
-    above = pairs[(pairs["C"] > 1) & (pairs["v"] != pairs["w"])]
-    if above.empty:
-        return []
-    return [
-        f"The authors' results hold C cut at 1. Here C exceeds 1 in {len(above)} of {len(pairs)} "
-        f"pairs, by at most {above['C'].max() - 1:.2g}."
-    ]
 
 
 def without_norm_note(distances: pd.DataFrame | None) -> list[str]:

@@ -154,22 +154,6 @@ def summarised(says: Statement, ranges: Mapping[tuple[int, str], Pseudovalues]) 
     return judge.together(readings, main=text((SHALLOW, "init")))
 
 
-def printed_sensitivity() -> str:
-    """The same ratio in the printed tables, which bear the sentence out at some depths and
-    checkpoints only."""
-    paper = printed_values()
-    both = paper[paper["metric"].isin(("D_far", "C_far"))]
-    found = []
-    for keys, part in groups(both, ["depth", "checkpoint"]):
-        means = part.pivot(index="d_u", columns="metric", values="mean")
-        found.append(f"{spread(means['D_far']) / spread(means['C_far']):.2f} at {text(keys)}")
-    return (
-        f"Range of D_far over the range of C_far by the printed means: {', '.join(found)}. Section "
-        f"5.2 says that C_far is less sensitive (above 1) in its summary of L = {SHALLOW}, and "
-        f"calls L = {DEEP} analogous."
-    )
-
-
 def printed_values() -> pd.DataFrame:
     """The printed numbers, once."""
     return chosen(printed(NAME), base_width=str(PUBLISHED_WIDTH))

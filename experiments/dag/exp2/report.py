@@ -12,14 +12,12 @@ from matplotlib.figure import Figure
 from experiments.dag.alternatives import BOTTLENECK
 from experiments.dag.exp2 import claims as exp2_claims
 from experiments.dag.exp2.settings import DESCRIBED, Exp2Bottleneck
-from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.drawing import (
     BARS,
-    STYLES,
     error_line,
     hollow,
-    image_sets as one_set,
     titles,
 )
 from experiments.dag.protocol.summary import ENDS, first, over_seeds
@@ -27,11 +25,9 @@ from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
 from runner.report.labels import label
 from runner.stats import Statistic
-from runner.stats.tables import chosen, groups
+from runner.stats.tables import chosen
 
 WIDTH = "width $d_u$ of the narrow layer"
-BLOCKS = {"example": ("one example", "exact"), "mean": ("batch mean", "stochastic")}
-"""Block whose rank is drawn -> text, and name of its style."""
 
 
 class BottleneckAnalysis(WithAuthors):
@@ -45,18 +41,10 @@ class BottleneckAnalysis(WithAuthors):
     def figures(self) -> Figures:
         far = self.tables["far"]
         classes = self.experiment.dataset.classes
-        found = {
+        return {
             "fig4_stable_rank": partial(stable_rank, far, classes),
             "coupling_and_resonance": partial(coupling_and_resonance, far),
-            "ranks": partial(ranks, self.tables["ranks"], classes),
-            "image_sets": partial(image_sets, far),
         }
-        if "history" in self.tables:
-            history = self.tables["history"]
-            history = history.assign(width="width " + history["d_u"].astype(str))
-            lines = {"panel": "depth", "variant": "width"}
-            found["training"] = partial(figures.learning_curves, history, **lines)
-        return found
 
     def statistics(self) -> list[Statistic]:
         far = self.tables["far"]
@@ -75,9 +63,6 @@ class BottleneckAnalysis(WithAuthors):
             return published
         described = exp2_claims.as_described(self.beside[DESCRIBED])
         return pd.concat([published, described], ignore_index=True)
-
-    def notes(self) -> list[str]:
-        return [exp2_claims.printed_sensitivity()]
 
 
 def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
@@ -114,38 +99,6 @@ def coupling_and_resonance(far: pd.DataFrame) -> Figure:
 
     at = {(value, depth): head for value in names for depth, head in heads.items()}
     return panels(at, draw, x=WIDTH, columns=len(heads), sharey="row", caption=BARS)
-
-
-def ranks(table: pd.DataFrame, classes: int) -> Figure:
-    """Largest numerical rank of H^GN across the narrow layer, of one example and of the batch mean,
-    at init."""
-    part = chosen(table, part="gauss_newton", checkpoint="init")
-
-    def draw(ax: Axes, depth: int) -> None:
-        shown = chosen(part, depth=depth)
-        for (block,), rows in groups(shown, ["block"]):
-            top = rows.groupby("d_u")["rank"].max()
-            text, style = BLOCKS[str(block)]
-            ax.plot(top.index, top, label=text, **STYLES.style(style))
-        _bound(ax, sorted(set(part["d_u"])), classes)
-
-    y = r"rank of $H^{GN}$ (float64)"
-    return panels(titles(part, "depth"), draw, x=WIDTH, y=y, log="y")
-
-
-def image_sets(far: pd.DataFrame) -> Figure:
-    """Exact D_far at init on every set of images, mean over seeds: dots for random sets, a diamond
-    for the paper's."""
-    table = chosen(far, checkpoint="init")
-
-    def draw(ax: Axes, depth: int) -> None:
-        for (d_u,), part in groups(chosen(table, depth=depth), ["d_u"]):
-            means = over_seeds(part, ["images"], "D")
-            one_set(ax, d_u, means, STYLES.colour("init"), jitter=0.15 * d_u)
-        _log2(ax, sorted(set(table["d_u"])))
-
-    y = r"exact stable rank $D_{\mathrm{far}}$," + "\nbefore training"
-    return panels(titles(table, "depth"), draw, x=WIDTH, y=y)
 
 
 def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> None:

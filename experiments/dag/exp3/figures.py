@@ -13,10 +13,8 @@ from experiments.dag.exp3.stochastic_claims import (
     TEXT_PROBES,
     of_means,
     sizes_of,
-    spreads,
 )
 from experiments.dag.protocol.drawing import (
-    AT_ENDS,
     BARS,
     DISTANCE,
     LABELS,
@@ -24,7 +22,6 @@ from experiments.dag.protocol.drawing import (
     crossed,
     error_line,
     hollow,
-    image_sets as one_set,
 )
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import at_ends, first, over_seeds
@@ -112,38 +109,6 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     )
 
 
-def image_sets(gaps: pd.DataFrame) -> Figure:
-    """GN gap on every set of images, mean over seeds: the paper's set with its ± over seeds, random
-    sets as dots."""
-    activations = list(dict.fromkeys(gaps["activation"]))
-
-    def draw(ax: Axes, checkpoint: str) -> None:
-        part = chosen(gaps, checkpoint=checkpoint)
-        for i, activation in enumerate(activations):
-            means = over_seeds(chosen(part, activation=activation), ["images"], "gap")
-            one_set(ax, i, means, STYLES.colour(activation))
-        names = [label(activation) for activation in activations]
-        ax.set_xticks(range(len(names)), names, rotation=20)
-        ax.set_ylim(bottom=0)
-
-    return figures.panels(AT_ENDS, draw, y=LABELS["gap"], sharey=False)
-
-
-def stochastic(table: pd.DataFrame) -> Figure:
-    """Relative error of single estimates of the GN gap, all seeds and draws: a row per number of
-    probes."""
-    kept = chosen(table, status="ok")
-    heads = crossed({n: f"{n} probes" for n in dict.fromkeys(kept["probes"])})
-
-    def draw(ax: Axes, key: tuple[int, str]) -> None:
-        part = chosen(kept, probes=key[0], checkpoint=key[1])
-        _by_activation(ax, part, "discrepancy_percent")
-        ax.axhline(0, color="black", linewidth=0.8)
-
-    y = "estimated / exact gap − 1 (%)"
-    return figures.panels(heads, draw, columns=2, y=y, sharey="row", legend_columns=0)
-
-
 def discrepancies(draws: pd.DataFrame) -> Figure:
     """Relative error of the GN gap's means over seeds, a dot a draw: a panel per checkpoint and
     number of probes.
@@ -176,28 +141,3 @@ def _by_activation(ax: Axes, part: pd.DataFrame, column: str) -> list[str]:
         names[name] = label(name)
     figures.groups(ax, samples, looks=STYLES, names=names)
     return list(samples)
-
-
-def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
-    """Relative std of one estimate over the draws against the number of probes; lines: predicted
-    from the blocks."""
-    found = spreads(draws)
-
-    def draw(ax: Axes, checkpoint: str) -> None:
-        shown = chosen(found, checkpoint=checkpoint)
-        for (activation,), part in groups(shown, ["activation"]):
-            measured = part.groupby("probes")["percent"].mean()
-            rows = chosen(predicted, checkpoint=checkpoint, activation=activation)
-            line = rows.groupby("probes")["percent"].mean()
-            style = STYLES.style(str(activation))
-            marker = style.pop("marker")
-            name = label(activation)
-            colour = style["color"]
-            ax.plot(line.index, line, **style, label=f"{name}, predicted")
-            ax.plot(measured.index, measured, marker, color=colour, label=f"{name}, measured")
-
-    said = "marks: mean over the networks of the std over the draws"
-    y = "relative std of one estimate (%)"
-    return figures.panels(
-        AT_ENDS, draw, x="probes $m$", y=y, log="both", legend_columns=3, caption=said
-    )

@@ -3,7 +3,6 @@ its estimates."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -14,7 +13,7 @@ from experiments.dag.alternatives import GAP, LAYER_NORM, STOCHASTIC
 from experiments.dag.exp3 import claims, figures as draw, stochastic_claims
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.exp3.stochastic_claims import PAPER_PROBES, TEXT_PROBES
-from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.scores import paired, printed, scored
 from experiments.dag.protocol.spread import SpreadAnalysis
@@ -25,11 +24,10 @@ from experiments.dag.protocol.summary import (
     global_gaps,
     in_percent,
     long_format,
-    variance_components,
 )
 from runner.contract import Analysis, Claim, Figures, Statement, Tables, Verdict
 from runner.stats import Statistic
-from runner.stats.tables import chosen, groups
+from runner.stats.tables import chosen
 
 CHECKPOINTS_OF_N6 = {
     "discrepancy at init": ("init",),
@@ -63,19 +61,12 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 
     def figures(self) -> Figures:
         tables = self.tables
-        found = {
+        return {
             self.gap_figure: partial(
                 draw.gap_and_curvature, self.gaps, tables["networks"], self.paper
             ),
             self.parts_figure: partial(draw.parts, tables["distances"], self.paper),
-            "image_sets": partial(draw.image_sets, self.gaps),
-            "training": partial(
-                figures.learning_curves, tables["history"], panel=None, variant="activation"
-            ),
         }
-        if "stochastic" in tables:
-            found["tableN6_stochastic"] = partial(draw.stochastic, tables["stochastic"])
-        return found
 
     def statistics(self) -> list[Statistic]:
         distances = self.tables["distances"]
@@ -107,9 +98,6 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
     def measured(self) -> pd.DataFrame:
         return self.rounded(gap_values(self.gaps, self.tables))
 
-    def notes(self) -> list[str]:
-        return gap_notes(self.gaps, self.tables)
-
 
 class LayerNormAnalysis(GapAnalysis):
     """Exp. 3b: networks with LayerNorm."""
@@ -136,10 +124,7 @@ class StochasticGapAnalysis(Analysis):
         return self.tables["draws"]
 
     def figures(self) -> Figures:
-        return {
-            "tableN6_discrepancy": partial(draw.discrepancies, self.draws),
-            "error_against_probes": partial(draw.rates, self.draws, self.tables["predicted"]),
-        }
+        return {"tableN6_discrepancy": partial(draw.discrepancies, self.draws)}
 
     def statistics(self) -> list[Statistic]:
         return stochastic_claims.rates(self.draws)
@@ -241,20 +226,3 @@ def stochastic_values(tables: Tables) -> pd.DataFrame:
         paired=found["paired"] & exact,
         rounding_std=found["rounding_std"].where(exact, noise_of),
     )
-
-
-def gap_notes(gaps: pd.DataFrame, tables: Tables) -> list[str]:
-    """Findings in plain words."""
-    found = []
-    for (activation,), part in groups(chosen(gaps, checkpoint="init"), ["activation"]):
-        own = first(part)["gap"].mean()
-        c = variance_components(part, "gap")
-        random = part[part["images"] != 0].groupby("images")["gap"].mean()
-        if own > 0 and not math.isnan(c.images):
-            found.append(
-                f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to "
-                f"{random.max():.3g} on {len(random)} random sets of the same size (means over "
-                f"seeds); std {math.sqrt(c.within):.2g} between sets of images of one network, "
-                f"{math.sqrt(c.seeds):.2g} between seeds."
-            )
-    return found

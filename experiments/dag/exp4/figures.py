@@ -9,18 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.protocol.drawing import (
-    AT_ENDS,
     BARS,
-    PAIR_LABELS,
     STYLES,
-    checkpoint_ticks,
-    crossed,
     error_line,
     hollow,
-    image_sets as one_set,
     titles,
 )
-from experiments.dag.protocol.summary import at_ends, first, over_seeds, variance_components
+from experiments.dag.protocol.summary import at_ends, first, over_seeds
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats.tables import chosen, groups
@@ -83,7 +78,7 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
     return figures.panels(heads, draw, y=y, legend_columns=3, caption=said)
 
 
-def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
+def cross(distances: pd.DataFrame) -> Figure:
     """Resonance across the branches against the graph distance, before and after training: a panel
     per branch depth."""
     table = at_ends(chosen(variant(first(distances)), relation="cross"))
@@ -92,7 +87,7 @@ def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
     def draw(ax: Axes, depth: int) -> None:
         own = chosen(table, branch_depth=depth)
         for (kind, checkpoint), part in groups(own, ["kind", "checkpoint"]):
-            means = over_seeds(part, ["distance"], value)
+            means = over_seeds(part, ["distance"], "R")
             error_line(ax, means, "distance", kind, checkpoint)
 
     heads = titles(table, "branch_depth")
@@ -100,78 +95,9 @@ def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
         heads,
         draw,
         x="graph distance through the merge",
-        y=f"{PAIR_LABELS[value]} ${value}(d)$\nacross branches",
+        y="resonance $R(d)$\nacross branches",
         log="y",
         integer=True,
         legend_columns=2,
         caption=BARS,
     )
-
-
-def within(distances: pd.DataFrame) -> Figure:
-    """R within branches of more than one block against the distance, both branches averaged."""
-    table = variant(first(distances))
-    table = table[(table["relation"] != "cross") & (table["branch_depth"] > 1)]
-
-    def draw(ax: Axes, key: tuple[int, str]) -> None:
-        depth, checkpoint = key
-        own = chosen(table, branch_depth=depth, checkpoint=checkpoint)
-        for (kind,), part in groups(own, ["kind"]):
-            seeds = part.groupby(["seed", "distance"])["R"].mean().reset_index()
-            means = over_seeds(seeds, ["distance"], "R")
-            error_line(ax, means, "distance", kind, checkpoint, text=kind)
-
-    return figures.panels(
-        crossed(titles(table, "branch_depth")),
-        draw,
-        x="distance within a branch",
-        y="resonance $R(d)$\nwithin branches",
-        columns=2,
-        log="y",
-        integer=True,
-        caption=BARS,
-    )
-
-
-def image_sets(merge: pd.DataFrame) -> Figure:
-    """GN gap of cat + SiLU on every set of images: means over seeds, the paper's set with its ±
-    over seeds."""
-    table = chosen(merge[merge["tensor"] > 0], merge="cat")
-    table = table[table["activation"] != "relu"]
-    depths = sorted(set(table["branch_depth"]))
-
-    def draw(ax: Axes, checkpoint: str) -> None:
-        ticks = []
-        for i, depth in enumerate(depths):
-            part = chosen(table, branch_depth=depth, checkpoint=checkpoint)
-            means = over_seeds(part, ["images"], "gap")
-            one_set(ax, i, means, STYLES.colour("init"))
-            c = variance_components(part, "gap")
-            std = ""
-            if c.images == c.images:
-                std = f"\nsets ± {c.images**0.5:.2g}\nseeds ± {c.seeds**0.5:.2g}"
-            ticks.append(f"k = {depth}{std}")
-        ax.set_xticks(range(len(depths)), ticks)
-        ax.set_ylim(bottom=0)
-
-    said = "below: std of the components of variance, between sets of images and between seeds"
-    y = "GN gap at the merge, cat + SiLU"
-    return figures.panels(AT_ENDS, draw, y=y, sharey=False, caption=said)
-
-
-def jacobians(networks: pd.DataFrame) -> Figure:
-    """Largest spectral norm of a branch block at every checkpoint, mean ± std over seeds: a panel
-    per branch depth."""
-    table = variant(first(networks))
-
-    def draw(ax: Axes, depth: int) -> None:
-        shown = chosen(table, branch_depth=depth)
-        for (kind,), part in groups(shown, ["kind"]):
-            means = over_seeds(part, ["checkpoint"], "rho")
-            means["place"] = means["checkpoint"].map(CHECKPOINTS.index)
-            error_line(ax, means, "place", kind, "init", text=kind, **STYLES.style(kind))
-        checkpoint_ticks(ax)
-
-    y = r"largest spectral norm $\rho_{\max}$"
-    heads = titles(table, "branch_depth")
-    return figures.panels(heads, draw, x="training", y=y, caption=BARS)

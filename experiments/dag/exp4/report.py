@@ -20,7 +20,7 @@ from experiments.dag.alternatives import DIAMOND
 from experiments.dag.exp4 import claims, figures as draw
 from experiments.dag.exp4.claims import VARIANT
 from experiments.dag.exp4.settings import Exp4Diamond
-from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
@@ -43,16 +43,9 @@ class DiamondAnalysis(WithAuthors):
 
     def figures(self) -> Figures:
         merge = self.tables["merge"]
-        distances = self.tables["distances"]
-        history = draw.variant(self.tables["history"])
-        lines = {"panel": "branch_depth", "variant": "kind"}
         return {
             "fig6_merge_gap": partial(draw.merge_gap, merge, printed(NAME), printed_roundings()),
-            "figN2_across_branches": partial(draw.cross, distances),
-            "within_branches": partial(draw.within, distances),
-            "rho": partial(draw.jacobians, self.tables["networks"]),
-            "image_sets": partial(draw.image_sets, merge),
-            "training": partial(figures.learning_curves, history, **lines),
+            "figN2_across_branches": partial(draw.cross, self.tables["distances"]),
         }
 
     def statistics(self) -> list[Statistic]:

@@ -16,14 +16,14 @@ from experiments.dag.exp5 import claims
 from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
-from experiments.dag.protocol.drawing import STYLES, band, checkpoint_ticks, hollow, titles
+from experiments.dag.protocol.drawing import STYLES, checkpoint_ticks, hollow, titles
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats import Statistic
-from runner.stats.tables import chosen, groups
+from runner.stats.tables import chosen
 from runner.training import CHECKPOINTS
 
 PARTS = {"full": r"$\|H\|_F$", "gn": r"$\|H^{GN}\|_F$", "tensor": r"$\|H^T\|_F$"}
@@ -46,7 +46,6 @@ class AttentionAnalysis(WithAuthors):
         return {
             "table7_norms": partial(norms, chosen(of_paper, protocol=claims.RECOVERED), paper),
             "gap_by_protocol": partial(by_protocol, blocks, paper),
-            "loss_by_protocol": partial(losses, self.tables["history"]),
         }
 
     def statistics(self) -> list[Statistic]:
@@ -131,18 +130,3 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         ax.set_xticks(range(len(names)), names, rotation=60, ha="right")
 
     return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3, height=3.8)
-
-
-def losses(history: pd.DataFrame) -> Figure:
-    """Test loss against the epoch, mean ± std over seeds: a panel per network, a line per choice of
-    targets."""
-
-    def draw(ax: Axes, network: str) -> None:
-        shown = chosen(history, network=network)
-        for (protocol,), part in groups(shown, ["protocol"]):
-            means = over_seeds(part, ["epoch"], "test_loss")
-            band(ax, means, label(protocol), STYLES.point_style(protocol))
-
-    said = "bands: mean ± sample std over the seeds"
-    heads = titles(history, "network")
-    return figures.panels(heads, draw, x="epoch", y="test loss (MSE)", log="y", caption=said)

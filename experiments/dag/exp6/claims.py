@@ -267,53 +267,6 @@ def measured(tables: Tables, negligible: float) -> pd.DataFrame:
     return found.assign(paired=found["paired"].eq(True) & untrained)
 
 
-def notes(tables: Tables, negligible: float) -> list[str]:
-    """Findings in plain words."""
-    if "distances" not in tables:
-        return []
-    init = chosen(tables["distances"], checkpoint="init", estimator="engine")
-    return [
-        *statistics_notes(init),
-        *stable_rank_notes(tables, negligible),
-        *devices(tables.get("origin", pd.DataFrame())),
-    ]
-
-
-def statistics_notes(init: pd.DataFrame) -> Iterator[str]:
-    """What BatchNorm's statistics make of the decay before training."""
-    for (activation, arch), part in groups(init, ["activation", "arch"]):
-        means = {}
-        for (statistics,), rows in groups(part, ["statistics"]):
-            ratios = decay_of(rows).values()
-            if ratios:
-                means[statistics] = sum(ratios) / len(ratios)
-        if {"running", "calibrated"} <= set(means):
-            yield (
-                f"{activation} {arch}, init: R(0)/R(4) = {means['running']:.3g} with BatchNorm's "
-                f"statistics at 0 and 1, as published, {means['calibrated']:.3g} once they are "
-                "those of training images (means over seeds)."
-            )
-
-
-def stable_rank_notes(tables: Tables, negligible: float) -> Iterator[str]:
-    """The stable rank as published, and by the engine."""
-    published = leaving_out(tables, "published", negligible)
-    engine = dict(groups(selected(tables["distances"], "engine"), KEYS))
-    for keys, part in groups(published[published["D"].notna()], KEYS):
-        activation, arch, checkpoint = keys
-        yield (
-            f"{activation} {arch}, {checkpoint}: D at distances 0, 1, … is {ranks_of(part)} as "
-            f"published (30 probes, without blocks with ‖H‖_F² < {negligible:.0e}) and "
-            f"{ranks_of(engine[keys])} over all blocks by the engine (means over seeds)."
-        )
-
-
-def ranks_of(rows: pd.DataFrame) -> str:
-    """Mean D at each distance."""
-    means = rows.groupby("distance")["D"].mean()
-    return ", ".join(f"{value:.3g}" for value in means)
-
-
 def devices(origin: pd.DataFrame) -> list[str]:
     """Which seeds' networks were trained on another device than the processor, one sentence for
     each device."""

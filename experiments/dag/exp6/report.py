@@ -13,12 +13,10 @@ from experiments.dag.alternatives import RESNET
 from experiments.dag.exp6 import claims as exp6_claims
 from experiments.dag.exp6.claims import selected
 from experiments.dag.exp6.settings import Exp6ResNet18
-from experiments.dag.protocol import figures
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.drawing import (
     BARS,
     LABELS,
-    STYLES,
     crossed,
     error_line,
     hollow,
@@ -27,7 +25,7 @@ from experiments.dag.protocol.drawing import (
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import gap, over_seeds
 from runner.contract import Claim, Figures, Statement
-from runner.report.figures import groups as boxes, panels
+from runner.report.figures import panels
 from runner.report.labels import label
 from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
@@ -48,7 +46,6 @@ class ResNetAnalysis(WithAuthors):
         found = {}
         if "distances" in self.tables:
             distances = self.tables["distances"]
-            pairs = self.tables["pairs"]
             kept = exp6_claims.leaving_out(self.tables, "engine", self.experiment.negligible)
             bent = selected(distances, "engine").assign(gap=gap)
             bent = bent[bent.groupby("activation")["gap"].transform("max") > 0]
@@ -58,16 +55,10 @@ class ResNetAnalysis(WithAuthors):
                 "table9_coupling": partial(by_distance, distances, "C", log=False),
                 "stable_rank": partial(by_distance, kept, "D", log=True),
                 "batchnorm_statistics": partial(calibration, distances),
-                "probe_error": partial(probe_error, pairs),
             }
             for name, rows in (("table8_gap", final), ("tableN8_gap", bent)):
                 if len(rows):
                     found[name] = partial(by_distance, rows, "gap", log=True)
-        if "history" in self.tables:
-            keys = ["activation", "arch", "seed", "epoch"]
-            history = self.tables["history"].drop_duplicates(keys)
-            lines = {"panel": "activation", "variant": "arch"}
-            found["training"] = partial(figures.learning_curves, history, **lines)
         return found
 
     def captions(self) -> Mapping[str, str]:
@@ -91,7 +82,7 @@ class ResNetAnalysis(WithAuthors):
         return exp6_claims.measured(self.tables, self.experiment.negligible)
 
     def notes(self) -> list[str]:
-        return exp6_claims.notes(self.tables, self.experiment.negligible)
+        return exp6_claims.devices(self.tables.get("origin", pd.DataFrame()))
 
 
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
@@ -153,23 +144,3 @@ def calibration(distances: pd.DataFrame) -> Figure:
     return panels(
         heads, draw, x=DISTANCE, y=y, log="y", integer=True, legend_columns=2, caption=BARS
     )
-
-
-def probe_error(pairs: pd.DataFrame) -> Figure:
-    """Relative error of R from 30 probes against the exact R, of every pair of every network."""
-    keys = ["activation", "arch", "checkpoint", "seed", "v", "w"]
-    estimated = selected(pairs, "published")
-    exact = selected(pairs, "engine")
-    both = estimated.merge(exact, on=keys, suffixes=("", "_engine"))
-    both["percent"] = 100 * (both["R"] / both["R_engine"] - 1)
-    networks = dict(groups(both, ["activation", "arch"]))
-
-    def draw(ax: Axes, network: tuple[str, str]) -> None:
-        by_checkpoint = networks[network].groupby("checkpoint", sort=False)["percent"]
-        boxes(ax, {label(at): values for at, values in by_checkpoint}, looks=STYLES)
-        ax.axhline(0, color="black", linewidth=0.8)
-
-    heads = {key: ", ".join(map(label, key)) for key in networks}
-    y = "R from 30 probes\n/ exact R − 1 (%)"
-    said = "a dot is a pair of a network"
-    return panels(heads, draw, y=y, columns=2, legend_columns=0, caption=said)

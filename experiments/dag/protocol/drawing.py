@@ -1,5 +1,5 @@
 """How the inter-layer experiments draw: styles, names and titles, lines with error bars, published
-values, sets of images, bands.
+values.
 
 Filled marks and solid lines: before training. Half-filled and dotted: halfway. Hollow and dashed:
 after training. Black hollow marks: the values that the paper publishes.
@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from experiments.dag.protocol.summary import ENDS
 from runner.report.figures import PlotStyles
 from runner.report.labels import label
-from runner.stats.tables import chosen
 from runner.training import CHECKPOINTS
 
 STYLES = PlotStyles(
@@ -26,12 +25,8 @@ STYLES = PlotStyles(
     ("recovered", "standardised", "described", "small_noise"),
     ("sigmoid", "tanh", "softplus", "gelu", "linear", "silu", "relu", "leaky_relu"),
     ("init", "final", "mid"),
-    ("sum", "cat"),
-    ("exact", "stochastic"),
     ("measured", "paper", "bound"),
     ("gn", "tensor", "full"),
-    ("train", "test", "validation"),
-    tuple(f"width {width}" for width in (4, 8, 16, 32, 64, 128, 256, 512)),
 )
 LINES = {"init": "-", "mid": ":", "final": "--"}
 """Line style of a checkpoint; the variant gives colour and marker."""
@@ -42,15 +37,12 @@ FILLING = {
 """Style of the marks of a checkpoint, where they are not filled."""
 LABELS = {
     "R": r"resonance $R(d) = \|H\|_F$",
-    "R_examples": r"mean over images of $\|H\|_F$",
     "C": r"coupling $C(d)$",
     "D": r"stable rank $D(d)$",
     "gap": "GN gap\n" + r"$\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$",
     "tensor": r"$\Sigma\|H^T\|_F$",
     "gn": r"$\Sigma\|H^{GN}\|_F$",
 }
-PAIR_LABELS = {"R": "resonance", "C": "coupling", "D": "stable rank"}
-"""Of one pair of layers, for the colours of a map."""
 DISTANCE = "distance $d$ between layers"
 BARS = "marks and bars: mean ± sample std over the seeds, on the paper's images"
 """What `error_line` draws, for the caption."""
@@ -59,10 +51,6 @@ BEHIND = 1.9
 """zorder of published values: behind our lines and marks, in front of the grid."""
 HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
 """Title of a panel, by the column whose value it shows."""
-
-
-AT_ENDS = {checkpoint: label(checkpoint) for checkpoint in ENDS}
-"""Titles of panels before and after training."""
 
 
 def titles(table: pd.DataFrame, column: str) -> dict[Any, str]:
@@ -160,56 +148,6 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
         ax.errorbar(places, shown["mean"], yerr=shown["std"], **PRINTED_BARS)
 
 
-RANDOM_SETS: dict[str, Any] = {
-    "s": 14,
-    "alpha": 0.6,
-    "linewidths": 0,
-    "label": "random sets of images",
-}
-"""Look of values on random sets of images."""
-PAPERS_SET: dict[str, Any] = {
-    "marker": "D",
-    "color": "black",
-    "linestyle": "none",
-    "zorder": 3,
-    "capsize": 3,
-    "markersize": 4,
-    "label": "the paper's images, ± std over seeds",
-}
-"""Look of a value on the paper's images."""
-
-
-def image_sets(
-    ax: Axes, x: float, means: pd.DataFrame, colour: str, *, jitter: float = 0.25
-) -> None:
-    """Values on random sets of images as dots around x, on the paper's images as a diamond ± std
-    over the seeds.
-
-    means: columns images, mean, std.
-    """
-    random = means[means["images"] != 0]["mean"]
-    own = chosen(means, images=0)
-    spread = np.zeros(len(random))
-    if len(random) > 1:
-        spread = jitter * np.linspace(-1, 1, len(random))
-    ax.scatter(x + spread, random, color=colour, **RANDOM_SETS)
-    std = own["std"].fillna(0)
-    ax.errorbar([x] * len(own), own["mean"], yerr=std, **PAPERS_SET)
-
-
 def checkpoint_ticks(ax: Axes) -> None:
     """The checkpoints as ticks of the x axis."""
     ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
-
-
-def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> None:
-    """Means by epoch as a line, mean ± std as a band that stays above zero. means: columns epoch,
-    mean, std."""
-    x = means["epoch"]
-    mean = means["mean"]
-    std = means["std"].fillna(0)
-    step = max(1, len(x) // 12)
-    ax.plot(x, mean, label=text, markevery=step, **style)
-    low = (mean - std).clip(lower=1e-3 * mean)
-    high = mean + std
-    ax.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
