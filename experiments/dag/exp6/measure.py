@@ -19,7 +19,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +26,6 @@ from torch import Tensor, nn
 
 from experiments.certificates import STREAM
 from experiments.dag.exp6.settings import Exp6ResNet18
-from experiments.dag.exp6.weights import file_name, load_weights
 from experiments.dag.protocol.averages import Row, by_column, means, sums
 from experiments.dag.protocol.estimates import row_of
 from experiments.dag.protocol.points import image_sets, memory_of
@@ -224,14 +222,17 @@ class AtCheckpoint:
 
 
 def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoint:
-    """The network of a cell. At init nothing is trained; with `folder` set, weights are read from
-    there."""
+    """The network of a cell. At init nothing is trained."""
     checkpoint = str(cell.params["checkpoint"])
-    if experiment.folder or checkpoint == "init":
-        return untrained_at(experiment, cell, ctx)
+    settings = experiment.network_settings(cell)
     training = experiment.training
+    if checkpoint == "init":
+        data = load_images(experiment.dataset, ctx, flat=False)
+        origin = origin_of(settings, training, data, ctx.seed)
+        network = build(settings, ctx.seed).to(ctx.device).eval()
+        return AtCheckpoint(network, data, origin=origin, trained=False)
     trained = train_images(
-        experiment.network_settings(cell),
+        settings,
         experiment.dataset,
         training,
         ctx,
@@ -246,19 +247,6 @@ def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoi
     if checkpoint not in trained.training.states:
         return AtCheckpoint(None, data, trained.training.status, **about)
     return AtCheckpoint(trained.at(checkpoint), data, **about)
-
-
-def untrained_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoint:
-    """The initial network of a cell, or the one whose weights are in `folder`."""
-    settings = experiment.network_settings(cell)
-    data = load_images(experiment.dataset, ctx, flat=False)
-    origin = origin_of(settings, experiment.training, data, ctx.seed)
-    network = build(settings, ctx.seed)
-    if experiment.folder:
-        checksum = load_weights(network, Path(experiment.folder) / file_name(cell, ctx.seed))
-        origin |= {"initial": "", "order": "", "weights_sha256": checksum}
-    trained = cell.params["checkpoint"] != "init"
-    return AtCheckpoint(network.to(ctx.device).eval(), data, origin=origin, trained=trained)
 
 
 @torch.no_grad()

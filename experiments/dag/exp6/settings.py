@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner import contract as c
@@ -26,6 +26,8 @@ class Exp6ResNet18(InterLayer):
     title = "Resonance, coupling and Gauss–Newton gap in ResNet-18"
     reproduces = "Fig. 7; Tables 8, 9, N.7, N.8"
     claimed = "exp6_resnet18"
+    retired: ClassVar[dict[str, Any]] = {"folder": ""}
+    """Of trained networks in files, which are no longer read: ids of stored cells contain it."""
     measure = "experiments.dag.exp6.measure:measure"
     analysis = "experiments.dag.exp6.report:ResNetAnalysis"
 
@@ -37,7 +39,6 @@ class Exp6ResNet18(InterLayer):
     power_steps: int = c.setting(20, above=0)
     relative_error: float = c.free(0.02, above=0)
     calibration: int = c.free(512, above=0)
-    folder: str = c.free("")
     negligible: float = c.report_only(1e-11, above=0)
 
     def cells(self) -> list[c.Cell]:
@@ -47,7 +48,7 @@ class Exp6ResNet18(InterLayer):
         for params in self.combinations():
             smooth = params["activation"] not in ("relu", "leaky_relu")
             seconds = (35.0 + 20.0 * smooth) * self.metric.examples / 32
-            if params["checkpoint"] != "init" and not self.folder:
+            if params["checkpoint"] != "init":
                 share = 1.0
                 if "mid" in self.checkpoint:
                     share = 0.5
