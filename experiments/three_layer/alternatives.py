@@ -100,6 +100,3 @@ GRADIENT: Alternatives = (
         ),
     ),
 )
-STOCHASTIC: Alternatives = (
-    Alternative("more probes give larger errors", reversed_order("probes"), ("Monte-Carlo rate",)),
-)
