@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.contract import Scalar, SettingError
+from runner.contract import Scalar, SettingError, quoted
 from runner.run import config
 from runner.store.archive import where_published
 from runner.store.cells import within
@@ -136,7 +136,7 @@ def read(
     experiment: str, *settings: str, outputs: str | Path = "outputs", all: bool = False
 ) -> Results:
     """As `load`, without the warning."""
-    place = config.quoted("outputs", read_folder(str(outputs)))
+    place = quoted("outputs", read_folder(str(outputs)))
     words = config.arguments([f"experiment={experiment}", *settings, place])
     job = config.build_jobs(words)[0]
     found = _results(job)
@@ -169,7 +169,7 @@ def _papers(job: Job, found: Results) -> Results:
 
 def overview(outputs: str | Path = "outputs") -> dict[str, Results]:
     """Results of the paper's protocol of every experiment that has any cells."""
-    place = config.quoted("outputs", read_folder(str(outputs)))
+    place = quoted("outputs", read_folder(str(outputs)))
     jobs = [config.build_job([f"experiment={name}", place]) for name in config.experiment_names()]
     return {job.name: found for job in jobs if (found := _results(job)).cells or found.damaged}
 

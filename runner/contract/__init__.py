@@ -37,4 +37,12 @@ from runner.contract.schema import (
     typed_path,
     whole_number,
 )
-from runner.contract.words import assignments, natural, plain, short, where_raised
+from runner.contract.words import (
+    assignments,
+    described,
+    natural,
+    plain,
+    quoted,
+    short,
+    where_raised,
+)

@@ -36,6 +36,32 @@ def assignments(settings: Mapping[str, Any]) -> list[str]:
     return [f"{name}={value}" for name, value in values.items()]
 
 
+def quoted(key: str, value: object) -> str:
+    """key=value for Hydra's grammar: in quotes what it does not take for text itself.
+
+    >>> quoted("outputs", "runs"), quoted("outputs", "a, b")
+    ('outputs=runs', "outputs='a, b'")
+    """
+    text = str(value)
+    if isinstance(value, Path) and text.startswith("~"):
+        text = f"./{text}"  # of a path, ~ has been replaced
+    if re.fullmatch(r"[\w./+@%-]+", text, re.ASCII):
+        return f"{key}={text}"
+    # a backslash counts before a quote alone
+    escaped = re.sub(r"(\\*)'", r"\1\1\'", text)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
+    return f"{key}='{escaped}'"
+
+
+def described(error: BaseException) -> str:
+    """The kind and the text of an error of others, which may fail to make it."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {str(error) or 'no message'}"
+    except Exception:
+        return f"{kind}, whose text cannot be made"
+
+
 def where_raised(error: BaseException) -> str:
     """File and line where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)

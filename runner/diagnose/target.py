@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from runner.contract import SettingError, short
+from runner.contract import SettingError, described, short
 from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.function.context import random_state
 from runner.run.guest import Stopped, call
@@ -140,7 +140,7 @@ def run(code: Callable[[], T], failed: str = "") -> T:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"target: the function failed at {Path(place.filename).name}:{place.lineno}"
         hint = "" if failed else " (HYDRA_FULL_ERROR=1 shows all)"
-        raise SettingError(f"{failed or where}: {type(error).__name__}: {error}{hint}") from error
+        raise SettingError(f"{failed or where}: {described(error)}{hint}") from error
 
 
 def snapshots(target: Target, limit: int, device: str) -> Iterator[Snapshot]:

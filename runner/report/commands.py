@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.contract import assignments
+from runner.contract import assignments, quoted
 from runner.report.captions import place_of
 from runner.report.scope import Scope
 from runner.store.archive import published_folder
@@ -34,7 +34,7 @@ def run_words(folder: Path, manifest: Record) -> list[str]:
     root = root_of(folder, manifest)
     named = any(word.startswith("outputs=") for word in words)
     if root != published_folder(str(manifest.get("experiment"))) and not named:
-        words.append(f"outputs={as_typed(root.parent)}")
+        words.append(quoted("outputs", as_typed(root.parent)))
     return [word for word in words if word != "outputs=outputs"]
 
 

@@ -21,6 +21,7 @@ from runner.contract import (
     Figures,
     Tables,
     analyse,
+    described,
     where_raised,
 )
 from runner.report import compare
@@ -56,12 +57,11 @@ class Failures:
 
     def add(self, stage: str, error: Exception, name: str = "") -> None:
         """Record an error under its stage of the report and the name of what was being made."""
-        text = " ".join(str(error).split()) or "no message"
         self.records.append(
             {
                 "stage": stage,
                 "name": name,
-                "error": f"{type(error).__name__}: {text}",
+                "error": " ".join(described(error).split()),
                 "at": where_raised(error),
             }
         )

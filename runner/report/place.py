@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.contract import Experiment
+from runner.contract import Experiment, quoted
 from runner.store.identity import Identity
 from runner.store.job import PAPER, Job
 
@@ -38,7 +38,7 @@ class Place:
 
 def place_of(job: Job, protocol: Protocol) -> Place:
     """The place of the report of a job's settings."""
-    outputs = (f"outputs={job.outputs}",) if str(job.outputs) != "outputs" else ()
+    outputs = (quoted("outputs", job.outputs),) if str(job.outputs) != "outputs" else ()
     paper = protocol(job.name, PAPER)
     if job.identity.key == Identity.of(job.name, paper).key:
         return Place(job.store.root, paper, outputs, paper)

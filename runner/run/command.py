@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from runner.contract import SettingError, plain, short
+from runner.contract import SettingError, described, plain, short
 from runner.run import launch
 from runner.run.agreement import agreement
 from runner.run.command_line import Call
@@ -124,7 +124,7 @@ def _ended_early(error: Exception, jobs: Sequence[Job]) -> int:
         raise error
     if limit(error):
         return limit_reached(error)
-    reason = short(f"{type(error).__name__}: {error}", 300)
+    reason = short(described(error), 300)
     say(
         f"the run ended early ({reason}); finished cells are stored. Run the same command "
         "again to go on."
@@ -144,8 +144,5 @@ def report_status(jobs: Sequence[Job]) -> int:
             raise KeyboardInterrupt from error
         if FULL_ERROR:
             traceback.print_exc()
-        say(
-            f"the report failed ({type(error).__name__}: {error}); all cells are stored, "
-            "see hess-run report"
-        )
+        say(f"the report failed ({described(error)}); all cells are stored, see hess-run report")
         return 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.contract import Experiment, typed_path
+from runner.contract import Experiment, quoted, typed_path
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.execute import run
@@ -43,7 +43,7 @@ def demo_command(call: Call) -> int:
 def demo(outputs: Path) -> int:
     """Measure the cells that are not stored, report them, and print both sides. 0, or 1 when a cell
     failed."""
-    words = [f"experiment={EXPERIMENT}", *CELLS, config.quoted("outputs", outputs)]
+    words = [f"experiment={EXPERIMENT}", *CELLS, quoted("outputs", outputs)]
     # measured now, that is the point
     jobs = [
         replace(job, published=False)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.run.exit_status import LimitReached, limit
+from runner.run.guest import end_process
 from runner.run.loop import Outcome, close_log, end_on_sigterm, loop, open_log, was_terminated
 from runner.run.progress import Progress, open_progress
 from runner.run.streams import protect
@@ -44,7 +45,7 @@ def end_with(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(ORPHAN_CHECK_SECONDS)
-        os._exit(1)
+        end_process(1)
 
     threading.Thread(target=watch, daemon=True).start()
 

@@ -6,8 +6,8 @@ import errno
 import os
 from collections.abc import Callable
 
-from runner.contract import SettingError, short, where_raised
-from runner.run.guest import Stopped, call, described
+from runner.contract import SettingError, described, short, where_raised
+from runner.run.guest import Stopped, call
 from runner.run.streams import say
 
 FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -106,8 +106,8 @@ def limit_reached(error: Exception) -> int:
     """One line that names the limit of the system and what to do, status 1."""
     name = limit(error)
     cause = error.__cause__ if isinstance(error, SettingError) else error
-    lines = (str(cause).strip() or type(cause).__name__).splitlines()
-    detail = short(lines[-1].rpartition(f"{name}: ")[2], 160)
+    last = described(cause or error).splitlines()[-1]
+    detail = short(last.rpartition(f"{name}: ")[2], 160)
     say(f"{name} ({detail}); finished cells are stored. {LIMITS[name][1]} and run again.")
     return 1
 
@@ -125,9 +125,8 @@ def unexpected(error: Exception) -> int:
             "to it, and run again."
         )
         return 1
-    text = short(str(error) or "no message", 200)
     say(
-        f"a fault of this program: {type(error).__name__}: {text} ({where_raised(error)}); "
+        f"a fault of this program: {short(described(error), 220)} ({where_raised(error)}); "
         "finished cells are stored. HYDRA_FULL_ERROR=1 shows where it came from."
     )
     return 1

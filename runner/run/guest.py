@@ -15,12 +15,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+from runner.contract import described
 
 T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-PARSERS = ("argparse.py", "_sitebuiltins.py")
-"""Files of Python that exit for their callers."""
+PARSERS = ("argparse.py", "_sitebuiltins.py", "guest.py")
+"""Files that exit for their callers."""
+end_process = os._exit
 
 
 class Stopped(RuntimeError):
@@ -28,8 +31,17 @@ class Stopped(RuntimeError):
 
 
 def call(code: Callable[[], T]) -> T:
-    """Run code of others. Raises what it raises, and Stopped for sys.exit and its like."""
+    """Run code of others. Raises what it raises, and Stopped for sys.exit, os._exit and their
+    like."""
     process = os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if os.getpid() != process:  # a copy of this process may end
+            end_process(status)
+        raise SystemExit(status)
+
+    before = os._exit
+    os._exit = refuse
     try:
         return code()
     except (KeyboardInterrupt, Exception):
@@ -39,17 +51,9 @@ def call(code: Callable[[], T]) -> T:
     except BaseException as error:
         raise Stopped(described(error)) from error
     finally:
+        os._exit = before
         if os.getpid() != process:  # a copy of this process that the code has made
-            os._exit(0)
-
-
-def described(error: BaseException) -> str:
-    """The kind and the text of an error of others, which may fail to make it."""
-    kind = type(error).__name__
-    try:
-        return f"{kind}: {error}"
-    except Exception:
-        return f"{kind}, whose text cannot be made"
+            end_process(0)
 
 
 def _exit_text(error: SystemExit) -> str:
@@ -63,7 +67,8 @@ def _exit_text(error: SystemExit) -> str:
             f"{place} reads command-line arguments (argparse), and there are none; give each of "
             "them a default"
         )
-    return f"{place} called sys.exit({error.code!r}); remove that call"
+    name = "os._exit" if files[-1] == "guest.py" else "sys.exit"
+    return f"{place} called {name}({error.code!r}); remove that call"
 
 
 def seed_streams(seed: int) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runner.contract import SettingError, short
+from runner.contract import SettingError, described, quoted, short
 from runner.run.command_line import Call
 from runner.run.config import build_job, composition, files
-from runner.run.config.overrides import Arguments, expand, quoted
+from runner.run.config.overrides import Arguments, expand
 from runner.run.config.types import may_import
 from runner.run.execute import run_job
 from runner.run.exit_status import FULL_ERROR, limit, was_interrupted
@@ -142,8 +142,8 @@ def show_hydra(words: Sequence[str]) -> int:
     """What one of Hydra's options shows."""
     try:
         application(words)
-    except SystemExit as ending:  # --hydra-help
-        return int(ending.code or 0)
+    except SystemExit as ending:  # --hydra-help, or a --package that there is not
+        return 2 if ending.code else 0
     except Exception as error:
         if was_interrupted(error):
             raise KeyboardInterrupt from error
@@ -164,7 +164,7 @@ def launch(arguments: Arguments, jobs: Sequence[Job], open_jobs: Sequence[Job]) 
         except Exception as error:
             if FULL_ERROR or restart > RESTARTS or not lost_worker(error):
                 raise
-            reason = short(f"{type(error).__name__}: {error}", 300)
+            reason = short(described(error), 300)
             say(
                 f"a process of the launcher ended early ({reason}); "
                 f"starting what is not stored again ({restart})"

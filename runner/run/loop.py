@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runner.contract import Cell, Context, measure as measure_cell, short
+from runner.contract import Cell, Context, described, measure as measure_cell, short
 from runner.run import guest
 from runner.run.exit_status import LimitReached, limit
 from runner.run.progress import Progress
@@ -178,7 +178,7 @@ def _failure(
 ) -> str:
     text = "".join(traceback.format_exception(error))
     log.error("cell %s failed\n%s", cell_id, text)
-    message = short(guest.described(error), 300)
+    message = short(described(error), 300)
     record = {
         "experiment": job.name,
         "params": dict(cell.params),

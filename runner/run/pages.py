@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.contract import SettingError, one_of
-from runner.run import config
+from runner.contract import SettingError, one_of, quoted
 from runner.run.command_line import Call
 from runner.run.config import experiment_names
 from runner.run.reports import read_jobs, report_jobs, stored_jobs
@@ -27,7 +26,7 @@ def open_command(call: Call) -> int:
     page = (outputs / name / "index.html").absolute()
     if not page.is_file():
         named = (f"experiment={name}",) if name else ()
-        about = replace(call, settings=(*named, config.quoted("outputs", outputs)))
+        about = replace(call, settings=(*named, quoted("outputs", outputs)))
         report_jobs(read_jobs(about)[1] if name else stored_jobs(about), any_seed=True)
     if not page.is_file():
         made = f"hess-run report experiment={name}" if name else "hess-run report"

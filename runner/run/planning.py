@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.contract import Cell
+from runner.contract import Cell, quoted
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, preview
 from runner.run.costs import Cost, Costs, duration, price
@@ -158,7 +158,8 @@ def plan_lines(cells: Sequence[Planned]) -> list[str]:
     last = ""
     for one in cells:
         job = one.job
-        head = f"{job.name} seed={job.seed} profile={job.profile} outputs={job.outputs}"
+        place = quoted("outputs", job.outputs)
+        head = f"{job.name} seed={job.seed} profile={job.profile} {place}"
         if head != last:
             lines.append(head)
         last = head

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from runner.contract import Cell, SettingError
+from runner.contract import Cell, SettingError, quoted
 from runner.files import is_listed, remove, sweep, write_bytes
 from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest, read_table
 from runner.report.place import place_of
@@ -72,7 +72,7 @@ def publish(
     if root is None:
         raise SettingError(f"publish: {where_published()}")
     job = config.build_jobs(
-        config.arguments([f"experiment={experiment}", *settings, config.quoted("outputs", outputs)])
+        config.arguments([f"experiment={experiment}", *settings, quoted("outputs", outputs)])
     )[0]
     folder = root / experiment
     folder.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import results
-from runner.contract import SettingError, short
+from runner.contract import SettingError, described, short
 from runner.files import sweep
 from runner.run import config
 from runner.run.command_line import Call
@@ -91,7 +91,7 @@ def _report_one(jobs: Sequence[Job], any_seed: bool, partial: bool) -> bool:
         raise
     # one experiment whose files are damaged must not stop the others
     except Exception as error:
-        say(f"{name}: no report ({type(error).__name__}: {error})")
+        say(f"{name}: no report ({described(error)})")
         return False
     print("\n".join(lines))
     for cell in collection.failures:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.contract import Cell, SettingError, short, whole_number
+from runner.contract import Cell, SettingError, described, short, whole_number
 from runner.run.command_line import Call
 from runner.run.exit_status import limit
 from runner.run.loop import measure
@@ -112,7 +112,7 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
         except Exception as error:  # whatever an experiment raises, as in a run
             if limit(error):
                 raise
-            return False, f"failed: {short(f'{type(error).__name__}: {error}', 300)}", False
+            return False, f"failed: {short(described(error), 300)}", False
         again.write(cell_id, tables, meta)  # through the files, so that both have made the same way
         cell_again = again.get(cell_id)
         found = compare(

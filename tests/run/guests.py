@@ -56,6 +56,7 @@ class Mute(Exception):
 WAYS: dict[str, Callable[[], Any]] = {
     "draws": draw,
     "exits": lambda: sys.exit(0),
+    "ends the process": lambda: os._exit(0),
     "exits with a text": lambda: sys.exit("no data"),
     "raises no Exception": lambda: raised(GeneratorExit("odd")),
     "raises without a text": lambda: raised(Mute()),

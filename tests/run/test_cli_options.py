@@ -89,6 +89,7 @@ data fetch cifar11 | did you mean cifar10
 --config-dir nowhere experiment=toy | --config-dir: expected a folder
 --resolve experiment=toy | --resolve goes with --cfg
 --package job experiment=toy | --package goes with --cfg
+--cfg job --package nope experiment=toy | package 'nope' not found in config
 experiment=toy ~seed | seed cannot be removed; set it with seed=VALUE
 experiment=toy ~experiment | experiment cannot be removed; set it with experiment=NAME
 experiment=toy --force | --force: write force=true, without dashes

@@ -12,6 +12,7 @@ import pytest
 from runner.contract import Cell, SettingError
 from runner.run import execute, exit_status, progress
 from tests.run.conftest import ROOT
+from tests.run.guests import Mute
 
 INTERRUPTED_IN_A_STRING = """
 import sys
@@ -42,6 +43,7 @@ def test_an_interruption_inside_an_executed_string_ends_with_130(tmp_path):
         (KeyboardInterrupt(), 130, "hess-run: interrupted; finished cells are stored."),
         (OSError(28, "No space left on device"), 1, "hess-run: no space left"),
         (ValueError("odd"), 1, "hess-run: a fault of this program: ValueError: odd"),
+        (Mute(), 1, "hess-run: a fault of this program: Mute, whose text cannot be made"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def values(job):
 
 FAIL = {
     "exits": r"guests.py:\d+ called sys.exit\(0\); remove that call",
+    "ends the process": r"guests.py:\d+ called os._exit\(0\); remove that call",
     "exits with a text": r"called sys.exit\('no data'\)",
     "raises no Exception": "GeneratorExit: odd",
     "raises without a text": "Mute, whose text cannot be made",
@@ -105,6 +107,11 @@ def test_verify_prints_its_answer_alone_and_counts_a_cell_that_fails_now(job, ca
     cells = json.loads(capsys.readouterr().out)["cells"]
     assert [cell["agrees"] for cell in cells].count(True) == 1
     assert [cell["found"] for cell in cells if "called sys.exit(0)" in cell["found"]]
+
+
+def test_a_worker_outlives_a_cell_that_would_end_it(job):
+    outcome = run(replace(job("ends the process", "prints"), jobs=2))
+    assert (len(outcome.failed), len(outcome.measured)) == (1, 1)
 
 
 def test_code_that_exits_while_it_is_imported_is_an_error(capsys):

@@ -1,10 +1,12 @@
 """Paths and values as users write them: ~ is the home folder everywhere, a folder that is named is
 there, letters beyond ASCII need no quotes."""
 
+import shlex
+
 import pytest
 
 from runner import results
-from runner.contract import SettingError, typed_path
+from runner.contract import SettingError, quoted, typed_path
 from runner.run import config
 
 READING = (
@@ -72,5 +74,15 @@ def test_letters_that_look_like_others_are_named(word, message, command):
     "path", ["a", "a b", "jörg", "it's", "a,b=[c]", "a\\b", " x ", "~x", "{y}", "a\\'", "a\\"]
 )
 def test_any_path_is_a_word_of_the_grammar(path, toy_conf):
-    words = config.arguments(["experiment=toy", config.quoted("outputs", f"./{path}")])
+    words = config.arguments(["experiment=toy", quoted("outputs", f"./{path}")])
     assert config.build_jobs(words)[0].outputs == typed_path("outputs", f"./{path}")
+
+
+@pytest.mark.parametrize("path", ["a, b", "{y}"])
+def test_a_command_that_is_printed_names_any_path(path, command):
+    status, out, _ = command("experiment=toy", "width=1", f"outputs='{path}'")
+    printed = shlex.split(next(line for line in out.splitlines() if "to fill: " in line))
+    words = printed[printed.index("hess-run") + 1 :]
+    assert status == 0 and f"outputs='{path}'" in words
+    assert command(*words)[0] == 0 and "to fill" not in command("report", *words)[1]
+    assert f"outputs='{path}'" in command("plan", *words)[1]

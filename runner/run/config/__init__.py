@@ -4,4 +4,4 @@
 from runner.run.config.compose import composition, preview
 from runner.run.config.files import experiment_class, experiment_names, mirrors
 from runner.run.config.jobs import build_job, build_jobs, distinct, protocol
-from runner.run.config.overrides import arguments, quoted
+from runner.run.config.overrides import arguments

@@ -8,10 +8,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from runner.contract import GROUPS, SettingError, short
+from runner.contract import GROUPS, SettingError, quoted, short
 from runner.run.config import files
 from runner.run.config.files import experiment_fields
 from runner.run.nearest import nearest
@@ -100,19 +99,6 @@ def _check_word(word: str) -> None:
         raise SettingError(
             f"{short(key)}: the kind belongs to its file; choose another with {parts[0]}=NAME"
         )
-
-
-def quoted(key: str, value: object) -> str:
-    """key=value for Hydra's grammar: in quotes what it does not take for text itself."""
-    text = str(value)
-    if isinstance(value, Path) and text.startswith("~"):
-        text = f"./{text}"  # of a path, ~ has been replaced
-    if re.fullmatch(r"[\w./+@%-]+", text, re.ASCII):
-        return f"{key}={text}"
-    # a backslash counts before a quote alone
-    escaped = re.sub(r"(\\*)'", r"\1\1\'", text)
-    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
-    return f"{key}='{escaped}'"
 
 
 def _readable(word: str) -> str:
