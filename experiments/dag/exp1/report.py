@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from statistics import fmean
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -14,12 +14,14 @@ from experiments.dag.alternatives import DEEP, RESONANCE, SPECTRAL_NORM
 from experiments.dag.exp1 import claims, deep_claims, figures as draw, spectral_norm_claims
 from experiments.dag.exp1.claims import log_end, log_fall
 from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import ENDS, first
 from runner.contract import Claim, Figures, Statement
+from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
 VARIANT = ("depth", "arch")
@@ -81,6 +83,23 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             if of == value:
                 found.append((depth, distance, says[name].number, self.plain))
         return found
+
+    def statistics(self) -> list[Statistic]:
+        distances = self.tables["distances"]
+        where = [*VARIANT, "checkpoint"]
+        rows = []
+        for value, figure in (("C", self.coupling_figure), ("R", self.resonance_figure)):
+            about: dict[str, Any] = {"figure": figure}
+            rows += summary.decay_fits(distances, value, keys=where, **about)
+            compared = distances[distances["checkpoint"] != "mid"]
+            if value == "C":  # C(0) = 1 by definition
+                compared = compared[compared["distance"] > 0]
+            sides = {"column": "arch", "a": self.plain, "b": "residual"}
+            keys = ["depth", "checkpoint", "distance"]
+            rows += summary.between(compared, value, keys=keys, **sides, **about)
+            keys = [*VARIANT, "distance"]
+            rows += summary.through_training(compared, value, keys=keys, **about)
+        return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from experiments.dag.alternatives import BOTTLENECK
 from experiments.dag.exp2 import claims as exp2_claims
 from experiments.dag.exp2.settings import DESCRIBED, Exp2Bottleneck
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.drawing import (
     BARS,
@@ -23,6 +24,7 @@ from experiments.dag.protocol.summary import ENDS, first, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
 from runner.report.labels import label
+from runner.stats import Statistic
 from runner.stats.tables import chosen
 
 WIDTH = "width $d_u$ of the narrow layer"
@@ -43,6 +45,14 @@ class BottleneckAnalysis(WithAuthors):
             "fig4_stable_rank": partial(stable_rank, far, classes),
             "coupling_and_resonance": partial(coupling_and_resonance, far),
         }
+
+    def statistics(self) -> list[Statistic]:
+        far = self.tables["far"]
+        about = {"figure": "fig4_stable_rank", "where": "Section 5.2"}
+        rows = []
+        for value in ("D", "C", "R"):
+            rows += summary.through_training(far, value, keys=["depth", "d_u"], **about)
+        return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return exp2_claims.claims(self.tables, self.experiment.dataset.classes, says)

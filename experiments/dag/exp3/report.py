@@ -13,6 +13,7 @@ from experiments.dag.alternatives import GAP, LAYER_NORM, STOCHASTIC
 from experiments.dag.exp3 import claims, figures as draw, stochastic_claims
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.exp3.stochastic_claims import PAPER_PROBES, TEXT_PROBES
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.scores import paired, printed, scored
 from experiments.dag.protocol.spread import SpreadAnalysis
@@ -68,7 +69,15 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         }
 
     def statistics(self) -> list[Statistic]:
-        return claims.correlations(self.gaps, self.tables["networks"], self.gap_figure)
+        distances = self.tables["distances"]
+        keys = ["activation"]
+        rows = claims.correlations(self.gaps, self.tables["networks"], self.gap_figure)
+        rows += summary.through_training(self.gaps, "gap", keys=keys, figure="tables 4, 5")
+        for value in ("gn", "tensor"):
+            rows += summary.decay_fits(
+                distances, value, keys=[*keys, "checkpoint"], figure=self.parts_figure
+            )
+        return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.without_norm(self.gaps, self.tables, says)

@@ -20,11 +20,13 @@ from experiments.dag.alternatives import DIAMOND
 from experiments.dag.exp4 import claims, figures as draw
 from experiments.dag.exp4.claims import VARIANT
 from experiments.dag.exp4.settings import Exp4Diamond
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first
 from runner.contract import Claim, Figures, Statement, Tables
+from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
 NAME = "exp4_diamond"
@@ -45,6 +47,23 @@ class DiamondAnalysis(WithAuthors):
             "fig6_merge_gap": partial(draw.merge_gap, merge, printed(NAME), printed_roundings()),
             "figN2_across_branches": partial(draw.cross, self.tables["distances"]),
         }
+
+    def statistics(self) -> list[Statistic]:
+        """Fits and tests of R across the branches, of the gap where it is no exact zero, of rho and
+        of R at the merge."""
+        merge = self.tables["merge"]
+        across = claims.across(self.tables["distances"])
+        curved = merge[merge["tensor"] > 0]
+        figure = "figN2_across_branches"
+        rows = summary.decay_fits(across, "R", keys=[*VARIANT, "checkpoint"], figure=figure)
+        keys = [*VARIANT, "distance"]
+        rows += summary.through_training(across, "R", keys=keys, figure=figure)
+        rows += summary.through_training(curved, "gap", keys=VARIANT, figure="fig6_merge_gap")
+        networks = self.tables["networks"]
+        rows += summary.through_training(networks, "rho", keys=VARIANT, figure="rho")
+        keys = ["branch_depth", "activation", "checkpoint"]
+        sides = {"column": "merge", "a": "cat", "b": "sum"}
+        return rows + summary.between(merge, "R", keys=keys, figure="R at the merge", **sides)
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says, self._without_norm)

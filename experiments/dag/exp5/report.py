@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from experiments.dag.alternatives import ATTENTION
 from experiments.dag.exp5 import claims
 from experiments.dag.exp5.settings import Exp5Attention
+from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.drawing import STYLES, checkpoint_ticks, hollow, titles
 from experiments.dag.protocol.scores import printed
@@ -21,6 +22,7 @@ from experiments.dag.protocol.summary import first, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report import figures
 from runner.report.labels import label
+from runner.stats import Statistic
 from runner.stats.tables import chosen
 from runner.training import CHECKPOINTS
 
@@ -45,6 +47,18 @@ class AttentionAnalysis(WithAuthors):
             "table7_norms": partial(norms, chosen(of_paper, protocol=claims.RECOVERED), paper),
             "gap_by_protocol": partial(by_protocol, blocks, paper),
         }
+
+    def statistics(self) -> list[Statistic]:
+        blocks = self.tables["blocks"]
+        # the gap of the ReLU network is an exact zero
+        attention = chosen(blocks, network="attention")
+        figure = "gap_by_protocol"
+        rows = summary.through_training(attention, "gap", keys=["protocol"], figure=figure)
+        for value in ("full", "gn"):
+            keys = ["protocol", "network"]
+            figure = f"{value} through training"
+            rows += summary.through_training(blocks, value, keys=keys, figure=figure)
+        return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says, self.experiment.control)

@@ -1,17 +1,19 @@
-"""Saved tables to numbers: averages over seeds, variance between image sets, gaps and fits."""
+"""Saved tables to numbers: averages over seeds, variance between seeds and image sets; tests and
+fits for stats.csv."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from runner import stats
 from runner.stats import Statistic
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, groups, seed_values
 
 FIRST = 0
 """Number of the papers' set of images."""
@@ -61,35 +63,51 @@ def complete_means(groups_of: Any) -> Any:
     return complete(groups_of, groups_of.mean())
 
 
-class Images(NamedTuple):
-    """value[seed, images] = mean + seed + images + rest: the mean, the variance of `images`, and
-    how many sets there are."""
+@dataclass(frozen=True)
+class Components:
+    """Variances of value[seed, images] = mean + seed + images + rest, estimated from a complete
+    two-way table.
+
+    Each set of images is measured in every training, so the components follow from the mean squares
+    (two-way random effects, one value per cell): seeds = (MS_seeds − MS_rest)/k, images =
+    (MS_images − MS_rest)/n, rest = MS_rest, with n seeds and k sets of images. Negative estimates
+    are set to 0. NaN below two seeds or two sets.
+    """
 
     mean: float
-    variance: float
-    sets: int
+    seeds: float
+    images: float
+    rest: float
+    n_seeds: int
+    n_images: int
+
+    @property
+    def within(self) -> float:
+        """Variance between sets of images of one network: what all networks share of it, and what
+        is its own."""
+        return self.images + self.rest
 
 
-def images_component(table: pd.DataFrame, value: str) -> Images:
-    """Of a complete two-way table over the random sets of images (the papers' own set is left out:
-    it is not random).
-
-    Each set of images is measured in every training, so that the variance follows from the mean
-    squares (two-way random effects, one value per cell): (MS_images − MS_rest)/n with n seeds, 0
-    where that is negative; NaN below two seeds or two sets.
-    """
+def variance_components(table: pd.DataFrame, value: str) -> Components:
+    """Components of `value` over the random sets of images (the papers' own set is left out: it is
+    not random)."""
     random = table[table["images"] != FIRST]
     y = random.pivot(index="seed", columns="images", values=value).dropna().to_numpy(dtype=float)
     n, k = y.shape
+    mean = math.nan
+    if y.size:
+        mean = float(y.mean())
     if n < 2 or k < 2:
-        return Images(float(y.mean()) if y.size else math.nan, math.nan, k)
-    mean = float(y.mean())
+        return Components(mean, math.nan, math.nan, math.nan, n, k)
     rows = y.mean(1) - mean
     columns = y.mean(0) - mean
     rest = y - mean - rows[:, None] - columns[None, :]
+    ms_seeds = k * float(np.sum(rows**2)) / (n - 1)
     ms_images = n * float(np.sum(columns**2)) / (k - 1)
     ms_rest = float(np.sum(rest**2)) / ((n - 1) * (k - 1))
-    return Images(mean, max(0.0, (ms_images - ms_rest) / n), k)
+    seeds = max(0.0, (ms_seeds - ms_rest) / k)
+    images = max(0.0, (ms_images - ms_rest) / n)
+    return Components(mean, seeds, images, ms_rest, n, k)
 
 
 def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str]) -> pd.DataFrame:
@@ -111,12 +129,76 @@ def gap(table: pd.DataFrame) -> pd.Series[float]:
 
 
 def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """gap: Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs, the ratio of sums that the DAG paper's tables hold,
-    one row per keys, seed, checkpoint and set of images."""
+    """GN-gap over all pairs, one row per keys, seed, checkpoint and set of images.
+
+    gap: Σ‖H^T‖_F / Σ‖H^GN‖_F, the ratio of sums that the DAG paper's tables hold. gap_of_pairs:
+    mean of Eq. 4 over the pairs, which those with small ‖H^GN‖_F dominate; on the papers' images
+    only. NaN where every ‖H^GN‖_F is 0.
+    """
     by = [*keys, "seed", "checkpoint", "images"]
-    added = distances.groupby(by, sort=False)[["gn", "tensor"]]
+    weighted = distances.assign(gap_of_pairs=distances["gap_of_pairs"] * distances["pairs"])
+    added = weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]]
     sums = complete(added, added.sum()).reset_index()
-    return sums.assign(gap=gap).drop(columns=["gn", "tensor"])
+    sums["gap"] = gap(sums)
+    sums["gap_of_pairs"] = sums["gap_of_pairs"] / sums["pairs"]
+    return sums.drop(columns=["gn", "tensor", "pairs"])
+
+
+def between(
+    distances: pd.DataFrame,
+    value: str,
+    *,
+    column: str,
+    a: str,
+    b: str,
+    keys: Sequence[str],
+    figure: str,
+) -> list[Statistic]:
+    """Mann–Whitney of the seeds' values of variant a against b, for each combination of the other
+    keys."""
+    name = f"{value}: {a} against {b}"
+    found = []
+    for values, part in groups(first(distances), keys):
+        x, y = (list(seed_values(part[part[column] == kind], value).values()) for kind in (a, b))
+        about = {"name": name, "group": label(keys, values), "figure": figure}
+        found.append(stats.mann_whitney(x, y, label_a=a, label_b=b, **about))
+    return found
+
+
+def through_training(
+    distances: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str, where: str = ""
+) -> list[Statistic]:
+    """Wilcoxon of final against init, paired by seed, for each combination of the keys."""
+    about = {"name": f"{value}: final against init", "figure": figure, "where": where}
+    about |= {"label_a": "final", "label_b": "init"}
+    found = []
+    for values, part in groups(first(distances), keys):
+        init, final = (seed_values(chosen(part, checkpoint=c), value) for c in ENDS)
+        seeds = sorted(set(init) & set(final))
+        after = [final[seed] for seed in seeds]
+        before = [init[seed] for seed in seeds]
+        found.append(stats.wilcoxon(after, before, group=label(keys, values), **about))
+    return found
+
+
+def decay_fits(
+    distances: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str
+) -> list[Statistic]:
+    """log value = a − b d by least squares: one fit to the means over seeds, and a summary of the
+    seeds' own R².
+
+    keys: variant and checkpoint.
+    """
+    found = []
+    for values, part in groups(first(distances), keys):
+        about = {"group": label(keys, values), "figure": figure}
+        means = complete_means(part.groupby("distance", sort=False)[value])
+        name = f"log {value} against d"
+        found.append(stats.log_linear(means.index, means, name=name, **about))
+        fits = [fit.r2 for fit in seed_fits(part, value)]
+        name = f"R² of log {value} against d, seed by seed"
+        found.append(stats.summary(fits, name=name, label_a="R²", **about))
+    return found
 
 
 def seed_fits(part: pd.DataFrame, value: str) -> list[Statistic]:

@@ -166,6 +166,17 @@ def test_what_training_and_averaging_do():
     }
 
 
+@pytest.mark.slow
+def test_statistics_cover_every_distance():
+    rows = analyse(PAPER, decay()).statistics()
+    between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
+    paired = [s for s in rows if s.kind == "wilcoxon" and s.name.startswith("R")]
+    assert len(between) == len(paired) == 2 * (8 + 10 + 12)
+    assert all(
+        s.p == pytest.approx(2 / math.comb(10, 5)) for s in between if "distance=7" in s.group
+    )
+
+
 def test_other_protocols_are_not_comparable():
     changes = ("dataset=surrogate", "training.epochs=10", "metric.subsample=random")
     other = build_job(["experiment=exp1_resonance", *changes]).experiment

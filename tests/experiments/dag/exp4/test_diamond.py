@@ -78,7 +78,7 @@ def test_tables_and_report(experiment, tables):
     assert tables["merge"]["R"].tolist() == pytest.approx(last["R"].tolist())
     analysis = analyse(experiment, tables)
     assert len(analysis.measured()) == 2 * 12 * 3 * 3
-    assert analysis.figures() and len(tables["certificate"])
+    assert analysis.figures() and analysis.statistics() and len(tables["certificate"])
     assert sorted(c.name for c in analysis.claims()) == sorted(statements("exp4_diamond"))
 
 

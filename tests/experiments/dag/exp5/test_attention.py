@@ -92,7 +92,7 @@ def test_tables(experiment, tables):
         "gap",
         "test_mse",
     }
-    assert analysis.figures() and len(tables["certificate"])
+    assert analysis.figures() and analysis.statistics() and len(tables["certificate"])
     assert sorted(c.name for c in analysis.claims()) == sorted(statements("exp5_attention"))
 
 
