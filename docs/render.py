@@ -33,7 +33,7 @@ DAG = (
 HSR, ATTENTION = ("hsr_gradient", "hsr_regularization"), ("attention_hessian", "attention_newton")
 EXPERIMENTS = (*DAG, *HSR, *ATTENTION, "ws_bound", "scalar_spectrum")
 """Of the five papers; without the audit."""
-HSR_BEYOND = ("hsr_flat_training", "hsr_flat_cifar10")
+HSR_BEYOND = ("hsr_stochastic", "hsr_flat_training", "hsr_flat_cifar10")
 """Larger networks than the paper's."""
 
 

@@ -100,3 +100,6 @@ GRADIENT: Alternatives = (
         ),
     ),
 )
+STOCHASTIC: Alternatives = (
+    Alternative("more probes give larger errors", reversed_order("probes"), ("Monte-Carlo rate",)),
+)

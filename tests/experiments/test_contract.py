@@ -55,6 +55,7 @@ ws_bound experiment.protocol=[printed] experiment.activation=[tanh] \
 hsr_gradient experiment.fixed_sample=50 | fixed_sample: expected 0 to 49, found 50
 hsr_regularization dataset.inputs=3 | decision boundaries
 hsr_flat_training experiment.train=1400 | at most the 1797 examples
+hsr_stochastic experiment.probe_counts=[1] | at least 2
 attention_hessian experiment.search=[ascent] experiment.tokens=[8] experiment.width=[8] \
 | expected at least one cell
 attention_hessian experiment.radius=[1.0] | above 1

@@ -15,7 +15,7 @@ COMMANDS = (
     ["results", "exp3_stochastic"],
     ["experiment=exp3_stochastic"],
     ["-m", "experiment=exp3_stochastic", "seed=42,43"],
-    ["experiment=scalar_spectrum", "profile=quick", "experiment.part=[cells]"],
+    ["experiment=hsr_stochastic", "profile=quick"],
     ["report", "experiment=exp3_stochastic"],
     ["report", "experiment=exp3_stochastic", "figure=tableN6_discrepancy"],
     ["store", "check"],
