@@ -15,17 +15,13 @@ import http.client
 import logging
 import os
 import shutil
-import socket
 import tarfile
-import threading
-import time
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from filelock import FileLock
@@ -47,12 +43,6 @@ from runner.files import move, remove, scratch_path, set_aside, sweep
 Progress = Callable[[int, int | None], None]
 
 CHUNK = 1 << 16
-SLOWEST = 4 << 10
-"""Bytes in a second, over PATIENCE seconds, below which an address counts as one that does not
-answer."""
-PATIENCE = 60.0
-LONGEST = 6 * 3600.0
-"""Seconds that one address may take in all."""
 ATTEMPTS = 3
 """Tries per address; each goes on where the last one stopped."""
 NAMES_LIMIT = 1 << 16
@@ -289,7 +279,7 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
     if done:
         request.add_header("Range", f"bytes={done}-")
     try:
-        with _Watch() as watch, watch.opener.open(request, timeout=timeout) as reply:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
             status = getattr(reply, "status", None)
             if done and not (
                 status == 206
@@ -298,73 +288,11 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
                 done = 0  # the server sends the whole file
             length = reply.headers.get("Content-Length")
             total = done + int(length) if length is not None else None
-            return _copy(reply, part, done, total, progress, limit, watch)
+            return _copy(reply, part, done, total, progress, limit)
     except urllib.error.HTTPError as error:
         if error.code == 416 and done:  # nothing beyond what is there: the checksum decides
             return True
         raise
-
-
-class _Watch:
-    """Closes the connections of a download that says nothing whole for PATIENCE seconds: a socket's
-    own limit begins again with each byte, so that headers could take for ever."""
-
-    def __init__(self) -> None:
-        self._connections: list[http.client.HTTPConnection] = []
-        self._sockets: list[socket.socket] = []
-        self._ended = threading.Event()
-        self._since = time.monotonic()
-        self.closed = False
-        self.opener = urllib.request.build_opener(self._handler(), self._secure_handler())
-
-    def _made(self, kind: type[http.client.HTTPConnection]) -> Callable[..., Any]:
-        def made(*arguments: Any, **options: Any) -> http.client.HTTPConnection:
-            connection = kind(*arguments, **options)
-            connect = connection.connect
-
-            def connected() -> None:
-                connect()
-                self._sockets.append(connection.sock)  # the connection forgets it before the body
-
-            connection.connect = connected  # type: ignore[method-assign]
-            self._connections.append(connection)
-            return connection
-
-        return made
-
-    def _handler(self) -> urllib.request.HTTPHandler:
-        handler = urllib.request.HTTPHandler()
-        made = self._made(http.client.HTTPConnection)
-        handler.http_open = lambda request: handler.do_open(made, request)  # type: ignore
-        return handler
-
-    def _secure_handler(self) -> urllib.request.HTTPSHandler:
-        handler = urllib.request.HTTPSHandler()
-        made = self._made(http.client.HTTPSConnection)
-        handler.https_open = lambda request: handler.do_open(made, request)  # type: ignore
-        return handler
-
-    def heard(self) -> None:
-        """Something came: the time begins again."""
-        self._since = time.monotonic()
-
-    def __enter__(self) -> _Watch:
-        threading.Thread(target=self._wait, daemon=True).start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        if self.closed:
-            raise TimeoutError(f"too slow: nothing whole came in {PATIENCE:.0f} s")
-
-    def _wait(self) -> None:
-        while not self._ended.wait(min(1.0, max(PATIENCE, 0.05) / 4)):
-            if time.monotonic() - self._since <= max(PATIENCE, 0.05):
-                continue
-            self.closed = True
-            for open_socket in (*self._sockets, *(of.sock for of in self._connections)):
-                with suppress(OSError, AttributeError):  # closed, or not open yet
-                    open_socket.shutdown(socket.SHUT_RDWR)
 
 
 def _copy(
@@ -374,17 +302,13 @@ def _copy(
     total: int | None,
     progress: Progress | None,
     limit: int,
-    watch: _Watch,
 ) -> bool:
     """Raises ValueError, and keeps nothing, when more comes than the archive can hold."""
-    begin = since = time.monotonic()
-    before = done
     read = getattr(
         reply, "read1", reply.read
     )  # what has come, not a whole chunk: progress from the first byte
     with part.open("ab" if done else "wb") as sink:
         while chunk := read(CHUNK):
-            watch.heard()
             sink.write(chunk)
             done += len(chunk)
             if done > limit:
@@ -392,12 +316,6 @@ def _copy(
                 raise ValueError(f"expected at most {limit} bytes, found more")
             if progress:
                 progress(done, total)
-            now = time.monotonic()
-            if now - since >= PATIENCE:
-                if done - before < SLOWEST * (now - since) or now - begin > LONGEST:
-                    raise TimeoutError(f"too slow: {done - before} bytes in {now - since:.0f} s")
-                since = now
-                before = done
         sink.flush()
         os.fsync(sink.fileno())
     return total is None or done == total

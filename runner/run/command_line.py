@@ -144,7 +144,9 @@ VERBS: Mapping[str, Verb] = {
     ),
 }
 """Verb -> what it is; "" is a run."""
-REMOVED = {"site": "hess-run report fills the output folder with all pages, and hess-run open shows it"}
+REMOVED = {
+    "site": "hess-run report fills the output folder with all pages, and hess-run open shows it"
+}
 """Verbs of earlier versions, and what to write instead."""
 
 

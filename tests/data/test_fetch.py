@@ -5,11 +5,9 @@ import hashlib
 import http.server
 import io
 import os
-import socket
 import tarfile
 import threading
-import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,32 +351,6 @@ def test_nothing_that_was_there_is_lost(tmp_path, official):
     ]
 
 
-@pytest.mark.parametrize(
-    "lines", [[], [b"HTTP/1.0 200 OK\r\n", b"Transfer-Encoding: chunked\r\n\r\n"]]
-)
-def test_a_server_that_sends_byte_by_byte_is_given_up(tmp_path, official, monkeypatch, lines):
-    """Headers, and the sizes of chunks: every byte renews the limit of a socket."""
-    monkeypatch.setattr("runner.data.fetch.PATIENCE", 0.3)
-    monkeypatch.setattr("runner.data.fetch.ATTEMPTS", 1)
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def answer():
-        connection, _ = listener.accept()
-        with connection, suppress(OSError):
-            connection.sendall(b"".join(lines))
-            for _ in range(400):
-                connection.sendall(b"0")
-                time.sleep(0.05)
-
-    threading.Thread(target=answer, daemon=True).start()
-    begin = time.monotonic()
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
-    with refusal("too slow: nothing whole came", DataError):
-        fetched(tmp_path, url)
-    assert time.monotonic() - begin < 10
-    listener.close()
-
-
 def test_a_download_is_on_disk_before_it_is_checked(tmp_path, official, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
@@ -399,11 +371,3 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
         with refusal(r"expected at most .* bytes, found more", DataError):
             fetched(tmp_path / "b", endless.url)
     assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob(".*.part"))
-
-
-@pytest.mark.parametrize("limit, value", [("SLOWEST", 1e12), ("LONGEST", -1.0)])
-def test_a_slow_server_is_given_up(tmp_path, official, monkeypatch, limit, value):
-    for name, changed in (("PATIENCE", 0.0), ("ATTEMPTS", 1), (limit, value)):
-        monkeypatch.setattr(f"runner.data.fetch.{name}", changed)
-    with served(PACKED) as slow, refusal("too slow: ", DataError):
-        fetched(tmp_path, slow.url)
