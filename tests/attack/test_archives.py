@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.data.fetch import unpack, verify
+from runner.data import cifar
+from runner.data.fetch import fetch_archive, unpack
 from runner.data.images import DataError
 from runner.store.archive import Archive, archive_bytes
 from runner.store.cells import Damaged
@@ -95,19 +96,14 @@ def test_damaged_cells_give_the_stored_bytes_or_none(stored, measured, tmp_path)
         shutil.rmtree(outputs)
 
 
-def test_damaged_downloads_are_refused_or_unpacked_whole(tmp_path):
-    spec = spec_of(PACKED)
+def test_damaged_downloads_are_not_opened(tmp_path, monkeypatch):
     path, root = tmp_path / "tiny.tar.gz", tmp_path / "data"
-    root.mkdir()
+    monkeypatch.setattr(cifar.Archive, "url", path.as_uri())
     for case in range(CASES):
         path.write_bytes(damaged(PACKED, random.Random(SEED * 10_000 + case)))
-        try:
-            unpack(spec, path, root)
-        except DataError:
-            assert list(root.iterdir()) == [], case
-        else:
-            verify(spec, root / FOLDER)
-            shutil.rmtree(root / FOLDER)
+        with pytest.raises(DataError, match="expected MD5"):
+            fetch_archive(spec_of(PACKED), root)
+        assert not (root / FOLDER).exists(), case
 
 
 HOSTILE = {
