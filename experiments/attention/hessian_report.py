@@ -1,5 +1,4 @@
-"""Report of the bounds: which hold, how loose they are, how measured values grow, and the
-figures."""
+"""Report of the bounds: which hold, how loose they are, how measured values grow."""
 
 from __future__ import annotations
 
@@ -18,14 +17,7 @@ from experiments.attention.bounds import BOUNDS
 from experiments.attention.settings import AttentionHessian
 from experiments.printed import unchecked
 from runner.contract import Analysis, Claim, Figures, Statement, Tables, decide
-from runner.report.figures import (
-    COLOURS,
-    MARKERS,
-    log_axis,
-    new_figure,
-    note,
-    panels,
-)
+from runner.report.figures import COLOURS, MARKERS, panels
 from runner.stats import Statistic, judge, linear
 from runner.stats.tables import chosen
 
@@ -120,26 +112,6 @@ def _exponent(
     )
 
 
-def notes(tables: Tables) -> list[str]:
-    """Looseness, and the accuracy of the closed form."""
-    lines = []
-    if "bounds" in tables and len(tables["bounds"]):
-        loose = worst_rows(tables["bounds"])["ratio"].sort_values()
-        attained = ", ".join(loose.index[loose > 0.99]) or "none"
-        lines.append(
-            f"Loosest bound: {loose.index[0]}, {1 / loose.iloc[0]:.2g} times the largest value "
-            f"found; attained: {attained}."
-        )
-    if "accuracy" in tables and len(tables["accuracy"]):
-        worst_error = tables["accuracy"][["hessian_error", "product_error"]].max()
-        lines.append(
-            "Closed form against automatic differentiation: largest relative error "
-            f"{worst_error['hessian_error']:.1e} (Hessian), {worst_error['product_error']:.1e} "
-            "(product)."
-        )
-    return lines
-
-
 def _name(bound: str) -> str:
     """Number and symbol of a bound, as a formula.
 
@@ -183,41 +155,16 @@ def tightness(bounds: pd.DataFrame) -> Figure:
     return figure
 
 
-def convexity(table: pd.DataFrame) -> Figure:
-    """gamma that makes every drawn Hessian semi-definite against the admissible gamma of Theorem
-    J.1."""
-    figure, axes = new_figure(1, 1, width=5.4, height=3.6)
-    ax = axes[0, 0]
-    shown = table[table["needed_gamma"] > 0]
-    for i, (radius, rows) in enumerate(shown.groupby("radius")):
-        label = f"R = {radius:g}"
-        ax.plot(rows["admissible_gamma"], rows["needed_gamma"], label=label, **_marks(i % 8))
-    if len(shown):
-        admissible = shown["admissible_gamma"]
-        ends = np.array([admissible.min(), admissible.max()])
-        ax.plot(ends, ends, color="black", linestyle="--", linewidth=1.2, label="equality")
-    log_axis(ax, "both")
-    ax.set_xlabel("γ of Theorem J.1, 42 n d R⁸")
-    ax.set_ylabel("γ that makes the Hessian semi-definite")
-    note(figure, "a mark is the largest of a cell's instances; line: the paper's γ")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
-    return figure
-
-
 class AttentionHessianAnalysis(Analysis):
-    """Readings of `bounds` and `convexity`, as far as they are stored."""
+    """Readings of `bounds`, if it is stored."""
 
     experiment: AttentionHessian
     alternatives = HESSIAN
 
     def figures(self) -> Figures:
-        tables = self.tables
-        drawn = {}
-        if "bounds" in tables:
-            drawn["tightness"] = partial(tightness, tables["bounds"])
-        if "convexity" in tables:
-            drawn["convexity"] = partial(convexity, tables["convexity"])
-        return drawn
+        if "bounds" not in self.tables:
+            return {}
+        return {"tightness": partial(tightness, self.tables["bounds"])}
 
     def statistics(self) -> list[Statistic]:
         return statistics(self.tables)
@@ -226,4 +173,4 @@ class AttentionHessianAnalysis(Analysis):
         return claims(self.tables)
 
     def notes(self) -> list[str]:
-        return [*notes(self.tables), *(unchecked("attention") if self.tables else ())]
+        return unchecked("attention") if self.tables else []

@@ -191,35 +191,3 @@ def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[C
     if late > LATE and claim.verdict == "refuted":  # rounds would decide it, not seeds
         claim = replace(claim, verdict="inconclusive", seeds_needed=float("inf"))
     return [claim]
-
-
-# ------------------------------------------------------------------ notes
-
-
-def notes(tables: Tables) -> list[str]:
-    """What blind starts recover, and what else they find."""
-    if "contest" not in tables:
-        return []
-    blind = chosen(tables["contest"], origin="blind")
-    texts = []
-    for size in sizes(blind):
-        by_method = chosen(blind, size=size).groupby("method")
-        sums = by_method[["recovered", "exact", "wrong", "starts"]].sum()
-        shares = sums["recovered"] / sums["starts"]
-        shares = shares.sort_values(ascending=False)
-        wrong = sums["wrong"].sum() / max(1, sums["exact"].sum())
-        texts.append(
-            f"{size}: {shares.index[0]} {shares.iloc[0]:.0%}, levenberg-marquardt "
-            f"{shares.get(OURS, np.nan):.0%}, l-bfgs {shares.get('l-bfgs', np.nan):.0%} of the "
-            f"starts recovered; {wrong:.0%} of all exact ends are wrong"
-        )
-    solutions = tables["solutions"]
-    return [
-        "Blind starts, n x d = " + "; ".join(texts) + ".",
-        f"All methods together found {solutions['distinct'].sum()} distinct exact solutions in "
-        f"{len(solutions)} problems, {solutions['wrong'].sum()} of them not the data; "
-        f"Newton-Kantorovich certifies {solutions['wrong_certified'].sum()} of those, and "
-        f"{solutions['wrong_by_symmetry'].sum()} are the data up to the order of the tokens or a "
-        "move that changes no output. With W and V regular the equations have no such move, and "
-        "rows of B name their token: what is wrong is wrong. B alone does not determine X.",
-    ]

@@ -1,4 +1,4 @@
-"""Report of the recovery: its figure, claims and notes."""
+"""Report of the recovery: its figure and claims."""
 
 from __future__ import annotations
 
@@ -91,6 +91,3 @@ class AttentionNewtonAnalysis(Analysis):
 
     def claims(self) -> list[Claim]:
         return newton_claims.claims(self.experiment, self.tables)
-
-    def notes(self) -> list[str]:
-        return newton_claims.notes(self.tables)

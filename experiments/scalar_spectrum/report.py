@@ -27,8 +27,6 @@ class ScalarSpectrumAnalysis(Analysis):
         makers = {
             "fig1_data_scaling": ("scaling", draw.data_scaling),
             "fig2_relu_cells": ("relu_cells", draw.relu_cells),
-            "phases": ("pairs", training_figures.phases),
-            "bias_outliers": ("bias", draw.bias_outliers),
             "fig3_scale_of_the_data": ("wedge_scale", wedge_scale.figure),
             "edge_of_stability": ("edge", training_figures.edge_of_stability),
         }
@@ -52,9 +50,4 @@ class ScalarSpectrumAnalysis(Analysis):
         return claims.measured(self.experiment, self.tables)
 
     def notes(self) -> list[str]:
-        if not self.tables:
-            return []
-        notes = unchecked("scalar_spectrum")
-        if self._stored("wedge_scale"):
-            return [*wedge_scale.notes(self.tables["wedge_scale"]), *notes]
-        return notes
+        return unchecked("scalar_spectrum") if self.tables else []

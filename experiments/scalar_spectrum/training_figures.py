@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from experiments.scalar_spectrum.figures import CELL, NAMES, look, marks
+from experiments.scalar_spectrum.figures import NAMES, look
 from experiments.scalar_spectrum.training_claims import paired_steps
 from experiments.scalar_spectrum.wedge_scale import wedge_name
 from runner.contract import Tables
@@ -69,40 +69,6 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
         caption=caption,
     )
     figure.suptitle(f"wedge data: {wedge_name(left)}", fontsize=9)
-    return figure
-
-
-def phases(tables: Tables) -> Figure:
-    """Second outlier against ⟨w,v⟩/θ*: positive exactly in the late phase, for either sign of
-    θ*."""
-    frame = paired_steps(tables)
-    frame = frame[frame["target"].abs() > 1e-6]
-    frame = frame.assign(share=frame["slope"] / frame["target"])
-    frame = chosen(frame, network="relu", left=frame["left"].max())
-    low, high = (-0.6, 1.8)
-    frame = frame[frame["share"].between(low, high)]
-    names = {"early": -0.13, "late": 2 / 3, "divergent": 1.4}
-    ticks = {-0.5: "−0.5", 0: "0", 1 / 3: "1/3", 1: "1", 1.5: "1.5"}
-
-    def panel(ax: Axes, cell: str) -> None:
-        ax.axvspan(1 / 3, 1, color="0.9", zorder=0)
-        ax.axhline(0, color="0.3", linewidth=0.8)
-        runs = chosen(frame, cell=cell)
-        style = marks(CELL[cell], markersize=2.2, alpha=0.5)
-        ax.plot(runs["share"], runs["second"], **style)
-        ax.set_xlim(low, high)
-        ax.set_xticks(list(ticks), list(ticks.values()))
-        above_axis = ax.get_xaxis_transform()
-        for name, x in names.items():
-            ax.text(x, 0.97, name, transform=above_axis, ha="center", va="top")
-
-    caption = "a dot is a recorded step of a run, all rates and seeds"
-    titles = {"+": "positive cell, θ* > 0", "-": "negative cell, θ* < 0"}
-    y = "second outlier λ₂"
-    figure = panels(titles, panel, x="⟨w,v⟩ / θ*", y=y, height=3.4, caption=caption)
-    ax = figure.axes[0]
-    bottom, top = ax.get_ylim()
-    ax.set_ylim(bottom, top + 0.12 * (top - bottom))  # room for the names of the phases
     return figure
 
 

@@ -9,7 +9,7 @@ looking at them: *fitted*, never evidence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -166,27 +166,6 @@ def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]
             claim = replace(claim, detail=joined(claim.detail, mark))
         made.append(claim)
     return made
-
-
-def notes(table: pd.DataFrame) -> Iterator[str]:
-    """The family, how many were tried, and the best; the high-rate sentence at the other end."""
-    runs = shown(table)
-    sigma, share = best(runs)
-    each = []
-    for row in chosen(shares(table), sigma=sigma).to_dict("records"):
-        share_of_wedge = f"{100 * row['turns_positive']:.0f} % of {row['n']:.0f}"
-        each.append(f"{row['network']}, left slope {-row['left']:g}: {share_of_wedge}")
-    smallest = runs["sigma"].min()
-    largest = runs["sigma"].max()
-    top = chosen(runs, sigma=largest)
-    yield (
-        f"Fig. 3, fitted: of {runs['sigma'].nunique()} data scales tried (σ = {smallest:g} to "
-        f"{largest:g}) at the printed rate and momentum, σ = {sigma:g} gives the caption's pattern "
-        f"(λ2 negative, one change of sign, then positive) in {100 * share:.0f} % of the runs that "
-        f"start negative ({'; '.join(each)}); at σ = {largest:g} "
-        f"{100 * top['turns_positive'].mean():.0f} % do, and {100 * top['wiggles'].mean():.0f} % "
-        "wiggle. The scale was chosen by these sentences: it is no evidence for them."
-    )
 
 
 def figure(tables: Tables) -> Figure:

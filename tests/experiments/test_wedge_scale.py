@@ -51,5 +51,3 @@ def test_the_fit_is_a_mark_and_no_verdict(table):
         and two is other
     )
     assert wedge_scale.with_fit([claim], None) == [claim]
-    (said,) = wedge_scale.notes(table)
-    assert "Fig. 3, fitted: of 2 data scales" in said and "no evidence" in said

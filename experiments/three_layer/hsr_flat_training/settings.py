@@ -1,6 +1,6 @@
 """Flat training compared: HSR from probes against SGD, SAM, A-SAM and trace regularisation.
 
-A search (`tuning`, docs/archive/hsr_flat_tuning.md) tried the same number of settings for each
+A search (docs/archive/hsr_flat_tuning.md) tried the same number of settings for each
 parameter of each method and named, by validation data alone, the most accurate setting and the
 flattest that is still accurate, at equal steps and at equal cost. This experiment compares these
 choices at seeds that the search never saw, on the digits or, averaged to 8 × 8 pixels, on images.

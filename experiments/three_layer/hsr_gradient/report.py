@@ -13,7 +13,6 @@ import pandas as pd
 from experiments.three_layer.alternatives import GRADIENT
 from experiments.three_layer.hsr_gradient import figures
 from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
-from experiments.three_layer.hsr_gradient.cost_claims import seconds_by_form
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
 from experiments.three_layer.study import Case, Study, data_sets
 from runner import stats
@@ -77,18 +76,6 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
             yield stats.spearman(part["covariance"].abs(), part["q50"], **about)
 
 
-def _fastest(cost: pd.DataFrame) -> str:
-    """Which analytic form is fastest at which dimension, by the mean over the seeds."""
-    timed = chosen(cost, status="ok", varied="dimension")
-    fastest = seconds_by_form(timed).idxmin(axis=1)
-    sizes = fastest.index.get_level_values("dimension")
-    listed = []
-    for form in dict.fromkeys(fastest):
-        where = sizes[fastest.to_numpy() == form]
-        listed.append(f"{form} at D = {', '.join(str(int(size)) for size in where)}")
-    return f"Fastest form of the gradient of the bound: {'; '.join(listed)}."
-
-
 TESTS = {"influence": _influence, "terms": _terms, "covariance": _covariance}
 """Table -> its tests."""
 
@@ -124,22 +111,12 @@ class HsrGradientAnalysis(Study):
 
     def notes(self) -> list[str]:
         """Findings for the report."""
-        lines = []
-        if "cost" in self.tables:
-            lines.append(
-                "Times are processor seconds of this machine, the least of several turns: the one "
-                "table that does not repeat byte for byte."
-            )
-            lines.append(_fastest(self.tables["cost"]))
-        if "difference_norms" in self.tables:
-            norms = self.tables["difference_norms"]
-            relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
-            lines.append(
-                "Analytic and three-point gradients differ by at most "
-                f"{norms['difference_norm'].max():.2g} in norm, {relative:.2g} relative, with h = "
-                f"{self.experiment.difference_step:g}: the error of the differences."
-            )
-        return lines
+        if "cost" not in self.tables:
+            return []
+        return [
+            "Times are processor seconds of this machine, the least of several turns: the one "
+            "table that does not repeat byte for byte."
+        ]
 
     def figures(self) -> Figures:
         """Figures that the stored tables allow; each is drawn when it is called."""

@@ -19,7 +19,6 @@ from experiments.three_layer.ws_bound.claims import claims
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Claim, Figures, Tables
 from runner.stats import Statistic
-from runner.stats.tables import chosen
 
 FITTED = "rate and stop ratio were chosen by these numbers"
 STEP = "the step of the differences was chosen by this number"
@@ -49,21 +48,6 @@ def _counts(c: Case) -> Iterator[tuple[str, int, int, float]]:
     if "hessian_entries" in c.tables:
         for seed, rows in data_sets(c.rows("hessian_entries", narrow)):
             yield "hessian_size", narrow, seed, int(rows["row"].max()) + 1
-
-
-def _nearest_rate(tables: Tables) -> str:
-    scan = chosen(tables["search"], protocol="printed")
-    if scan.empty:
-        return ""
-    shares = scan["converged"] / scan["starts"]
-    share = shares.groupby([scan["rate"], scan["hidden"]]).mean().unstack()
-    lines = []
-    for rate, row in share.iterrows():
-        listed = ", ".join(f"{value:.2f} at N = {hidden}" for hidden, value in row.items())
-        lines.append(f"η = {rate:g}: {listed}")
-    published = "0.92 at N = 3, 0.91 at N = 10"
-    start = f"Printed stop rule, share of starts that converge (published: {published}): "
-    return start + "; ".join(lines) + "."
 
 
 def _lost(tables: Tables) -> str:
@@ -105,8 +89,7 @@ class WsBoundAnalysis(Study):
         """Findings for the report."""
         if "search" not in self.tables:
             return []
-        lines = [_nearest_rate(self.tables), _lost(self.tables)]
-        return [line for line in lines if line] + unchecked("ws_bound")
+        return [_lost(self.tables), *unchecked("ws_bound")]
 
     def figures(self) -> Figures:
         """The counterpart of every figure of the paper that the stored tables allow, and where the

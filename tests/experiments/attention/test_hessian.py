@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from experiments.attention.bounds import BOUNDS, point_value
-from experiments.attention.hessian_report import claims, notes, statistics
+from experiments.attention.hessian_report import claims, statistics
 from experiments.attention.measure import climb, draw, draw_raw, feasible
 from runner.contract import Context, analyse, measure
 from runner.run.config import build_job
@@ -76,13 +76,9 @@ def test_claims_confirm_and_can_refute(tables):
     assert claims({}) == []
 
 
-def test_notes_speak(tables):
-    assert any("Loosest" in line for line in notes(tables)) and any(
-        "Closed form" in line for line in notes(tables)
-    )
-    assert notes({}) == []
+def test_exponents_are_fits(tables):
     assert all(row.kind == "linear" for row in statistics(tables))
 
 
 def test_figures_draw(setup, tables):
-    assert set(analyse(setup, tables).figures()) == {"tightness", "convexity"}
+    assert set(analyse(setup, tables).figures()) == {"tightness"}

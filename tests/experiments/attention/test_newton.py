@@ -169,11 +169,7 @@ def test_theorem_converges_but_does_not_recover(setup, tables):
     wished = {"theorem": tables["theorem"].assign(recovery_error=1e-3, excess=2.0)}
     verdicts = {claim.name: claim.verdict for claim in analyse(setup, wished).claims()}
     assert verdicts["recovery"] == "confirmed" and verdicts["convergence"] == "refuted"
-    assert (
-        analyse(setup, {}).claims() == []
-        and analyse(setup, {}).notes() == []
-        and analyse(setup, {}).figures() == {}
-    )
+    assert analyse(setup, {}).claims() == [] and analyse(setup, {}).figures() == {}
 
 
 def test_claims_can_fail(setup, tables):
@@ -205,7 +201,5 @@ def test_equal_work_compares_at_what_ours_spent():
     assert found == {"cheap": [pytest.approx((1 - 0.5**4) - (1 - 0.75**40))]}
 
 
-def test_notes_and_figures(setup, tables):
-    analysis = analyse(setup, tables)
-    assert any("does not determine X" in line for line in analysis.notes())
-    assert set(analysis.figures()) == {"outcomes"}
+def test_figures(setup, tables):
+    assert set(analyse(setup, tables).figures()) == {"outcomes"}
