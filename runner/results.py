@@ -120,22 +120,6 @@ def load(
     >>> final.groupby("arch")["test_accuracy"].mean().round(3).to_dict()
     {'plain': 0.498, 'residual': 0.511}
     """
-    found = read(experiment, *settings, outputs=outputs, all=all)
-    if found.damaged:
-        warnings.warn(damage_line(found.damaged), stacklevel=2)
-    return found
-
-
-def damage_line(damaged: Sequence[str]) -> str:
-    """How many damaged cells are left out, the first of them, and what to do."""
-    cells = "1 damaged cell is" if len(damaged) == 1 else f"{len(damaged)} damaged cells are"
-    return f"{cells} left out: {damaged[0]}; see hess-run store check"
-
-
-def read(
-    experiment: str, *settings: str, outputs: str | Path = "outputs", all: bool = False
-) -> Results:
-    """As `load`, without the warning."""
     place = quoted("outputs", read_folder(str(outputs)))
     words = config.arguments([f"experiment={experiment}", *settings, place])
     job = config.build_jobs(words)[0]
@@ -145,7 +129,15 @@ def read(
     if not found.cells:
         place = f"found none below {job.outputs}; {where_published()}"
         raise SettingError(f"{experiment}: expected stored cells of these settings, {place}")
+    if found.damaged:
+        warnings.warn(damage_line(found.damaged), stacklevel=2)
     return found if all else _papers(job, found)
+
+
+def damage_line(damaged: Sequence[str]) -> str:
+    """How many damaged cells are left out, the first of them, and what to do."""
+    cells = "1 damaged cell is" if len(damaged) == 1 else f"{len(damaged)} damaged cells are"
+    return f"{cells} left out: {damaged[0]}; see hess-run store check"
 
 
 def _papers(job: Job, found: Results) -> Results:
@@ -165,13 +157,6 @@ def _papers(job: Job, found: Results) -> Results:
             "load them with all=True"
         )
     return Results(job.name, cells, paper.paper_rows, left_out, found.damaged)
-
-
-def overview(outputs: str | Path = "outputs") -> dict[str, Results]:
-    """Results of the paper's protocol of every experiment that has any cells."""
-    place = quoted("outputs", read_folder(str(outputs)))
-    jobs = [config.build_job([f"experiment={name}", place]) for name in config.experiment_names()]
-    return {job.name: found for job in jobs if (found := _results(job)).cells or found.damaged}
 
 
 def _results(job: Job) -> Results:

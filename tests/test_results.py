@@ -1,5 +1,4 @@
-"""`runner.results` and `hess-run results`: merged tables of the working folder and of the published
-cells."""
+"""`runner.results`: merged tables of the working folder and of the published cells."""
 
 import doctest
 import json
@@ -11,7 +10,6 @@ from runner import cli, results
 from runner.contract import SettingError
 from runner.run import config
 from runner.run.execute import run
-from runner.run.reports import results_lines
 from runner.store.archive import archive_bytes
 from tests.errors import refusal
 from tests.run.conftest import TWO_CELLS, opened, packed, toy_conf  # noqa: F401
@@ -30,7 +28,7 @@ def places(toy_conf, tmp_path, monkeypatch):  # noqa: F811
     return tmp_path / "outputs", folder
 
 
-def test_both_layers_are_merged_in_the_order_of_grid_and_seed_and_listed(places):
+def test_both_layers_are_merged_in_the_order_of_grid_and_seed(places):
     tables = results.load("toy", outputs=places[0])
     assert list(tables) == ["keys", "numbers"] and tables.rows == {"numbers": 80, "keys": 4}
     keys = tables["keys"][["width", "seed"]].to_numpy().tolist()
@@ -38,14 +36,6 @@ def test_both_layers_are_merged_in_the_order_of_grid_and_seed_and_listed(places)
     assert "numbers (80 rows stored)" in repr(tables)
     with pytest.raises(KeyError, match="expected one of keys, numbers"):
         tables["number"]
-    loaded = results.overview(places[0])
-    assert results_lines("", loaded, places[0])[0] == "toy: keys (4), numbers (80)"
-    rows = results_lines("", loaded, places[0], True)[0]
-    assert json.loads(rows) == {"toy": {"numbers": 80, "keys": 4}}
-    columns = "numbers (80 rows): width, shape, seed, index, value, status"
-    assert results_lines("toy", loaded, places[0])[1] == columns
-    found = json.loads(results_lines("toy", loaded, places[0], True)[0])
-    assert found["numbers"]["rows"] == 80 and found["numbers"]["columns"]["value"] == "float64"
     run(config.build_job([*TWO_CELLS, "experiment.samples=3", f"outputs={places[0]}"]))
     assert results.load("toy", outputs=places[0]).rows["numbers"] == 80
     assert (
@@ -74,7 +64,7 @@ def test_damaged_cells_are_counted_first_with_exit_status_1(places, capsys, recw
     assert warned[0].filename == __file__ and "1 damaged cells left out" in repr(tables)
     assert (len(tables.cells), len(tables.damaged), tables.rows["numbers"]) == (3, 1, 60)
     place = f"outputs={places[0]}"
-    for words in (("list",), ("results",), ("results", "toy"), ("report", "experiment=toy")):
+    for words in (("list",), ("report", "experiment=toy")):
         capsys.readouterr()
         command = [*words, "seed=43", place] if "report" in words else [*words, place]
         assert cli.dispatch([*command, "--json"] if words == ("list",) else command) == 1, words

@@ -8,7 +8,6 @@
   hess-run plan [experiment=NAME k=v ...]   what would run, what is stored; time, memory, disk
   hess-run report [experiment=NAME ...]     tables, figures, claims and scorecard from the store
   hess-run why FILE | "Fig. 3 of WS" | ROW  cells, commits, CPU and command behind a figure or a row
-  hess-run results [NAME]                   tables of stored cells: rows, columns, how to load them
   hess-run open [NAME]                      the page of an experiment, or all of them, in a browser
   hess-run data list|fetch|verify [NAME]    what is there; download an official archive; check it
   hess-run store check                      is everything that is stored whole
@@ -28,7 +27,7 @@ Hydra's options: -m, --config-dir DIR (experiments and kinds of your own), --hyd
   --info plugins; with experiment=NAME: --cfg job|hydra|all, --info;
   'experiment=glob(attention_*)' sweeps over names.
 completion in this shell: eval "$(hess-run --shell-completion install=bash)"
-of this program: -q (no output but errors), --json (list, plan, why, store, verify, results)
+of this program: -q (no output but errors), --json (list, plan, why, store, verify)
 scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, every cell once.
 stop with Ctrl-C and run the same command again: finished cells are kept.
 """
@@ -136,16 +135,14 @@ VERBS: Mapping[str, Verb] = {
     "diagnose": Verb("runner.diagnose.command:diagnose_command", settings=True),
     "audit": Verb("runner.run.command_line:audit_command", "PLACE"),
     "open": Verb("runner.run.pages:open_command", "[NAME]", keys=("outputs",)),
-    "results": Verb(
-        "runner.run.reports:results_command", "[EXPERIMENT]", keys=("outputs",), json=True
-    ),
     "publish": Verb(
         "runner.run.publish:publish_command", "EXPERIMENT", keys=("outputs", "show"), settings=True
     ),
 }
 """Verb -> what it is; "" is a run."""
 REMOVED = {
-    "site": "hess-run report fills the output folder with all pages, and hess-run open shows it"
+    "results": 'in Python: from runner import results; print(results.load("NAME"))',
+    "site": "hess-run report fills the output folder with all pages, and hess-run open shows it",
 }
 """Verbs of earlier versions, and what to write instead."""
 

@@ -1,14 +1,12 @@
-"""Commands on stored results: the jobs of a command line, `report` and `results`."""
+"""The jobs of a command line, and their reports: `hess-run report`."""
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from runner import results
 from runner.contract import SettingError, described, short
@@ -19,7 +17,7 @@ from runner.run.config import files
 from runner.run.config.overrides import Arguments
 from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
-from runner.store.job import OUTPUTS, Job, check_outputs, is_claimed
+from runner.store.job import Job, check_outputs, is_claimed
 
 SMALLEST = 1.5
 LARGEST = 40.0
@@ -181,59 +179,8 @@ def stored_jobs(call: Call) -> list[Job]:
     return [job for one in of_each for job in read_jobs(one)[1] if job.store.names()]
 
 
-def results_command(call: Call) -> int:
-    """hess-run results [EXPERIMENT] [outputs=PATH] [--json]
-
-    Tables of stored cells, published ones included: their rows, and of one experiment their
-    columns.
-    """
-    outputs = call.outputs
-    name = "".join(call.words)
-    found = (
-        {name: results.read(name, outputs=outputs, all=True)} if name else results.overview(outputs)
-    )
-    left_out = [line for of in found.values() for line in of.damaged]
-    say_damage(left_out, call.json)
-    print("\n".join(results_lines(name, found, outputs, call.json)))
-    return 1 if left_out else 0
-
-
 def say_damage(left_out: Sequence[str], as_json: bool) -> None:
     """Say first that damaged cells are left out: in the output itself unless that is JSON."""
     if left_out:
         line = results.damage_line(left_out)
         say(line) if as_json else print(line)
-
-
-def columns(loaded: results.Results) -> dict[str, dict[str, Any]]:
-    """Table -> rows and columns (name -> type) of one experiment."""
-    found = {}
-    for name, table in loaded.items():
-        kinds = {str(key): str(kind) for key, kind in table.dtypes.items()}
-        found[name] = {"rows": len(table), "columns": kinds}
-    return found
-
-
-def results_lines(
-    experiment: str, loaded: Mapping[str, results.Results], outputs: Path, as_json: bool = False
-) -> list[str]:
-    """Lines of the command. experiment: "" for all of them."""
-    found: Mapping[str, Any] = {name: of.rows for name, of in loaded.items()}
-    if experiment:
-        found = columns(loaded[experiment])
-    if as_json:
-        return [json.dumps(found, indent=1)]
-    if not found:
-        return [f"no cells are stored below {outputs}; {where_published()}"]
-    if not experiment:
-        lines = []
-        for name, of in found.items():
-            tables = [f"{table} ({rows})" for table, rows in sorted(of.items())]
-            lines.append(f"{name}: {', '.join(tables)}")
-        return [*lines, "numbers of rows in brackets; columns: hess-run results EXPERIMENT"]
-    lines = [
-        f"{name} ({of['rows']} rows): {', '.join(of['columns'])}" for name, of in found.items()
-    ]
-    place = f', outputs="{outputs}"' if str(outputs) != OUTPUTS else ""
-    load = f'results.load("{experiment}"{place})["{next(iter(found))}"]'
-    return [*lines, f"in Python: from runner import results; {load}"]

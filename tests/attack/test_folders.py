@@ -29,7 +29,7 @@ LIMIT = 4096 - 300  # bytes of a path, less those of the files below
 
 def commands(folder: Path, environment: dict[str, str]) -> list[tuple[int, str]]:
     """Statuses and texts of a run, a report, a list and a check in a folder."""
-    lines = (RUN, ("report", "experiment=toy"), ("list",), ("store", "check"), ("results", "toy"))
+    lines = (RUN, ("report", "experiment=toy"), ("list",), ("store", "check"))
     ended = [forked(words, folder, environment) for words in lines]
     return [(each.returncode, each.stdout + each.stderr) for each in ended]
 

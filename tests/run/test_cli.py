@@ -193,7 +193,7 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     status, out, _ = stored("plan", "-m", "experiment=toy", "width=1,2", "seed=42,43", "--json")
     states = [record["state"] for record in json.loads(out)]
     assert status == 0 and (states.count("stored"), states.count("to run")) == (4, 4)
-    for words in (["store", "check"], ["why", "outputs/toy/numbers.csv:2"], ["results", "toy"]):
+    for words in (["store", "check"], ["why", "outputs/toy/numbers.csv:2"]):
         status, out, _ = stored(*words, "--json")
         assert status == 0 and json.loads(out)
     (answer,) = json.loads(stored("why", "outputs/toy/numbers.csv:2", "--json")[1])

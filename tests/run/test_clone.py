@@ -12,7 +12,6 @@ COMMANDS = (
     ["demo"],
     ["list"],
     ["plan", "experiment=exp1_resonance"],
-    ["results", "exp3_stochastic"],
     ["experiment=exp3_stochastic"],
     ["-m", "experiment=exp3_stochastic", "seed=42,43"],
     ["experiment=hsr_stochastic", "profile=quick"],

@@ -11,7 +11,6 @@ from runner.run import config
 
 READING = (
     ("list",),
-    ("results", "toy"),
     ("store", "check"),
     ("why", "toy"),
     ("open", "toy"),
@@ -37,7 +36,6 @@ def test_a_tilde_is_the_home_folder_in_every_path(command, monkeypatch):
     for words in (
         ("experiment=toy", "width=1", "outputs=~/x"),
         ("list", "toy", "outputs=~/x"),
-        ("results", "toy", "outputs=~/x"),
         ("data", "list", "cifar10"),
     ):
         status, out, err = command(*words)
@@ -48,12 +46,6 @@ def test_a_tilde_is_the_home_folder_in_every_path(command, monkeypatch):
     assert {path.name for path in home.iterdir()} == {"data", "x"}
     status, _, err = command("experiment=toy", "outputs=~nobody_of_this_name/x")
     assert status == 2 and err.startswith("hess-run: outputs: expected a home folder")
-
-
-def test_the_python_line_of_results_names_their_folder(command):
-    assert command("experiment=toy", "width=1", "outputs=mine")[0] == 0
-    shown = command("results", "toy", "outputs=mine")[1].splitlines()[-1]
-    assert 'results.load("toy", outputs="mine")["keys"]' in shown
 
 
 @pytest.mark.parametrize(
