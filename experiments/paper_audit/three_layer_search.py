@@ -46,7 +46,7 @@ def _attacked(excess: Excess, tried: list[Instance], steps: int) -> tuple[float,
     worst, k = max((excess(instance), k) for k, instance in enumerate(tried))
     start = tried[k]
     for spread in (0.5, 0.02):
-        value, _ = checks.attack(lambda z: excess(moved(start, z)), flat(start), steps // 2, spread)
+        value = checks.attack(lambda z: excess(moved(start, z)), flat(start), steps // 2, spread)
         worst = max(worst, value)
     return worst, start, len(tried) + steps // 2 * 2
 
@@ -93,4 +93,4 @@ def omega_range() -> Outcome:
         return max(-omega, omega - 1 / 16)
 
     starts = (real([0.1, -0.2]), real([2.0, -3.0]))
-    return Outcome(max(checks.attack(excess, z)[0] for z in starts), instances=160)
+    return Outcome(max(checks.attack(excess, z) for z in starts), instances=160)

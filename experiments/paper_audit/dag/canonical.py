@@ -56,13 +56,15 @@ def psd(case: Instance) -> float:
     return float((-values[:, 0] / values[:, -1]).max())
 
 
-@CHECKS.without_hypothesis("dag.remark8", "convex loss")
 def concave() -> Outcome:
     """Remark 8 without a convex loss: out = v, loss = −out²/2."""
     nodes = [copy("v", "input"), copy("out", "v")]
     case = scalar_nodes(nodes, [1.0], square=True)
     values = torch.linalg.eigvalsh(-assembled_gauss_newton(case))
     return Outcome(float(-values[:, 0].min()))
+
+
+CHECKS.without["dag.remark8", "convex loss"] = concave
 
 
 def wide_jacobian(e: Example) -> Tensor:
@@ -184,38 +186,27 @@ def zero_gap() -> Outcome:
     return Outcome(left, max(gaps), 1, witness)
 
 
-@CHECKS.clause("dag.remark39")
-def linear_head() -> Outcome:
+@CHECKS.errors("dag.remark39", smooth_chains)
+def linear_head(case: Instance) -> float:
     """Remark 39: H^T[v,w] = 0 where everything from w to the logits is linear, whatever lies
     before."""
-
-    def error(case: Instance) -> float:
-        last = case.dag.order[-2]
-        shares = []
-        for e in examples(case):
-            tensor = e.tensor
-            for v in case.dag.order:
-                of_tensor = tensor[v, last].abs().max()
-                of_block = e.blocks[v, last].abs().max()
-                shares.append(float(of_tensor / of_block))
-        return max(shares)
-
-    return worst(smooth_chains(), error)
+    last = case.dag.order[-2]
+    shares = []
+    for e in examples(case):
+        tensor = e.tensor
+        for v in case.dag.order:
+            of_tensor = tensor[v, last].abs().max()
+            of_block = e.blocks[v, last].abs().max()
+            shares.append(float(of_tensor / of_block))
+    return max(shares)
 
 
-@CHECKS.clause("dag.symmetry")
-def symmetric() -> Outcome:
+@CHECKS.errors("dag.symmetry", smooth)
+def asymmetry(case: Instance) -> float:
     """H[v,w] − H[w,v]^T, by differentiating the gradient with respect to e_v in direction e_w and
     the other way."""
-
-    def error(case: Instance) -> float:
-        blocks = exact(case)
-        errors = []
-        for (v, w), block in blocks.items():
-            errors.append(relative_error(block, blocks[w, v].mT))
-        return max(errors)
-
-    return worst(smooth(), error)
+    blocks = exact(case)
+    return max(relative_error(block, blocks[w, v].mT) for (v, w), block in blocks.items())
 
 
 @CHECKS.clause("dag.remark42")
@@ -232,7 +223,7 @@ def tensors_symmetric() -> Outcome:
                         errors.append(relative_error(block, block.T))
         return max(errors)
 
-    return strongest(worst(smooth(), error), symmetric())
+    return strongest(worst(smooth(), error), CHECKS["dag.symmetry"]())
 
 
 @CHECKS.clause("dag.prop14.only_if")

@@ -48,7 +48,7 @@ def coupling_bound() -> Outcome:
     attacked = []
     for edges in GRAPHS:
         excess = of_numbers(lambda graph: max(couplings(graph.blocks())) - 1, edges)
-        attacked.append(attack(excess, Linear.start(edges, 0), 60)[0])
+        attacked.append(attack(excess, Linear.start(edges, 0), 60))
     largest = max(*(v - 1 for v in values), *attacked)
     return Outcome(largest, instances=len(values) + 60 * len(GRAPHS))
 

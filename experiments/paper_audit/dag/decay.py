@@ -16,7 +16,6 @@ from experiments.paper_audit.checks import (
     exists,
     outcome_of,
     worked,
-    worst,
 )
 from experiments.paper_audit.dag.instances import (
     Instance,
@@ -39,27 +38,26 @@ from experiments.paper_audit.tensors import (
 CHECKS = Checks()
 
 
-@CHECKS.clause("dag.thm25")
-def theorem_25() -> Outcome:
-    """R(v_i,v_j) / (‖H[v_j,v_j]‖_F ‖J_j ... J_{i+1}‖₂) − 1 of single examples, over chains."""
-
-    def violation(case: Instance) -> float:
-        excess = [-1.0]
-        for e in examples(case):
-            for v, w in itertools.combinations(case.dag.order, 2):
-                bound = e.blocks[w, w].norm() * spectral_norm(e.total[w, v])
-                resonance = e.blocks[v, w].norm()
-                excess.append(float(resonance / bound.clamp_min(1e-300)) - 1)
-        return max(excess)
-
-    chains = (
+def chains() -> tuple[Instance, ...]:
+    return (
         chain(0),
         chain(1, nn.ReLU),
         chain(2, nn.GELU, norm=True),
         residual(3),
         residual(4, nn.Tanh),
     )
-    return worst(chains, violation)
+
+
+@CHECKS.errors("dag.thm25", chains)
+def theorem_25(case: Instance) -> float:
+    """R(v_i,v_j) / (‖H[v_j,v_j]‖_F ‖J_j ... J_{i+1}‖₂) − 1 of single examples, over chains."""
+    excess = [-1.0]
+    for e in examples(case):
+        for v, w in itertools.combinations(case.dag.order, 2):
+            bound = e.blocks[w, w].norm() * spectral_norm(e.total[w, v])
+            resonance = e.blocks[v, w].norm()
+            excess.append(float(resonance / bound.clamp_min(1e-300)) - 1)
+    return max(excess)
 
 
 @CHECKS.clause("dag.thm25.exponent")
@@ -84,7 +82,7 @@ def decay(target: float = 0.9) -> Outcome:
         excess = of_numbers(lambda graph: graph.decay_excess(), graph, target)
         attained = unit(WIDTH).flatten().repeat(len(graph) + 1)  # by chains
         for start in (attained, Linear.start(graph, 0), Linear.start(graph, 1)):
-            found.append(attack(excess, start, 60)[0])
+            found.append(attack(excess, start, 60))
     return outcome_of(found, instances=60 * len(found))
 
 
@@ -122,10 +120,7 @@ def looser() -> Outcome:
             values.append(nine / ten - 1)
         return max(values)
 
-    found = []
-    for k in range(3):
-        largest, _ = attack(excess, Linear.start(GRAPHS[0], k), 60)
-        found.append(largest)
+    found = [attack(excess, Linear.start(GRAPHS[0], k), 60) for k in range(3)]
     return outcome_of(found, instances=180)
 
 
@@ -200,8 +195,8 @@ def threshold() -> Outcome:
         return max(far) / bound - 1
 
     start = Linear.start(GRAPHS[-1], 0)
-    first, _ = attack(lambda z: excess(z, 0.5, 0.1), start, 40)
-    second, _ = attack(lambda z: excess(z, 0.3, 0.2), start, 40)
+    first = attack(lambda z: excess(z, 0.5, 0.1), start, 40)
+    second = attack(lambda z: excess(z, 0.3, 0.2), start, 40)
     return Outcome(max(first, second), instances=80)
 
 

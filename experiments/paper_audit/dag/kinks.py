@@ -146,7 +146,7 @@ def lipschitz_product() -> Outcome:
         "√(1 + 1) · √2 = 2",
         "2",
     )
-    return Outcome(slope / norm - 1, attack(excess, start)[0], 81, witness)
+    return Outcome(slope / norm - 1, attack(excess, start), 81, witness)
 
 
 @CHECKS.clause("dag.symmetry.kink")
@@ -218,7 +218,7 @@ def masked() -> Outcome:
         mask = (z[16:] > 0).double()
         return float(spectral_norm(mask[:, None] * w) / spectral_norm(w)) - 1
 
-    return Outcome(attack(excess, gauss(seeded(0), 20))[0], instances=81)
+    return Outcome(attack(excess, gauss(seeded(0), 20)), instances=81)
 
 
 def norm_of_residual_block(weights: Tensor, alpha: float, h: Tensor) -> float:

@@ -29,10 +29,10 @@ from experiments.paper_audit.dag.oracle import (
     Hessian,
     Jacobian,
     assembled,
-    examples,
+    exact,
     first_example,
+    gauss_newton,
     mean,
-    stacked,
 )
 from experiments.paper_audit.tensors import gauss, real, seeded, zeros
 
@@ -47,14 +47,12 @@ def negative_mass(matrix: Tensor) -> float:
 
 def whole(case: Instance) -> Tensor:
     """[H] of the batch mean, all nodes."""
-    blocks = mean(stacked([e.blocks for e in examples(case)]))
-    return assembled(blocks, case.dag.order)
+    return assembled(mean(exact(case)), case.dag.order)
 
 
 def whole_gauss_newton(case: Instance) -> Tensor:
     """[H^GN] of the batch mean, all nodes."""
-    blocks = mean(stacked([e.gauss_newton for e in examples(case)]))
-    return assembled(blocks, case.dag.order)
+    return assembled(mean(gauss_newton(case)), case.dag.order)
 
 
 def mass_share(matrix: Tensor) -> float:
@@ -148,11 +146,7 @@ def descent_sign() -> Outcome:
         step = -torch.sign(g @ v) * v
         return float(g @ step)
 
-    found = []
-    for k in range(3):
-        largest, _ = attack(excess, gauss(seeded(k), 8))
-        found.append(largest)
-    return outcome_of(found, instances=240)
+    return outcome_of([attack(excess, gauss(seeded(k), 8)) for k in range(3)], instances=240)
 
 
 @CHECKS.clause("dag.remark13")

@@ -74,7 +74,7 @@ def dimensions() -> Outcome:
         return max(1 - d, d / e - 1, e / r - 1, d / r - 1, e / math.sqrt(r * d) - 1)
 
     start = gauss(seeded(0), 16)
-    searched, _ = attack(lambda z: violation(z.view(4, 4)), start, 150)
+    searched = attack(lambda z: violation(z.view(4, 4)), start, 150)
     found = [searched, *(violation(m) for m in samples())]
     return outcome_of(found, instances=len(found) + 149)
 

@@ -58,7 +58,7 @@ def theorem_43() -> Outcome:
     """
     start = torch.cat([Linear.start(GRAPHS[0], k) for k in (0, 1)])
     printed, _ = changes(start)
-    right, _ = attack(lambda z: changes(z)[1], start, 60)
+    right = attack(lambda z: changes(z)[1], start, 60)
     witness = worked(
         "v → out, f_out = D f_v, D = 1 → 1 + e_D: relative change of H^GN[v,v] at dist(v,v) = 0",
         "O(e_D²)",

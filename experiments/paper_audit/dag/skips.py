@@ -62,7 +62,7 @@ def searched(
     minus = plus.clone()
     minus[:depth:k] *= -1
     starts = (random, plus.flatten(), minus.flatten())
-    return max(attack(excess, start, 30)[0] for start in starts)
+    return max(attack(excess, start, 30) for start in starts)
 
 
 SHAPES = ((2, 1), (4, 1), (4, 2), (6, 3), (6, 2))

@@ -11,8 +11,7 @@ from torch.func import grad, jacrev
 
 from experiments.paper_audit import three_layer_pairs as t
 from experiments.paper_audit.checks import Check, Checks, matches
-from experiments.paper_audit.formulas import outer as product
-from experiments.paper_audit.hsr.derivatives import outer
+from experiments.paper_audit.hsr.derivatives import eq75, eq81, eq87, eq88, eq91, eq93, outer
 from experiments.paper_audit.tensors import total, zeros
 from experiments.paper_audit.three_layer import (
     Instance,
@@ -24,24 +23,15 @@ from experiments.paper_audit.three_layer import (
 from experiments.paper_audit.three_layer_pairs import Pair, pairs
 from experiments.paper_audit.three_layer_search import inequality, omega_range
 from experiments.paper_audit.three_layer_terms import (
-    F01,
-    F1,
-    F2,
-    F3,
-    V,
     bend,
     delta,
-    diag,
-    f,
-    f02,
     hidden_norm,
-    hr,
     norm,
     s1,
-    s2,
     slope,
     squares,
 )
+from experiments.paper_audit.ws_bound.trace_bounds import excess_upper
 
 CHECKS = Checks()
 Size = tuple[int, int, int]
@@ -77,24 +67,9 @@ def cases(sizes: tuple[Size, ...] = SMALL) -> list[Instance]:
     return [*instances(sizes=sizes), opposed_gelu()]
 
 
-def upper_violation(instance: Instance) -> float:
-    """Violation of Eq. 1, relative to the largest eigenvalue in modulus."""
-    eigenvalues = torch.linalg.eigvalsh(instance.hessian)
-    mean, std, dimension = moments(instance.hessian)
-    excess = eigenvalues[-1] - mean - math.sqrt(dimension - 1) * std
-    return float(excess / eigenvalues.abs().max())
-
-
-def lower_violation(instance: Instance) -> float:
-    """Violation of Eq. 61, likewise."""
-    eigenvalues = torch.linalg.eigvalsh(instance.hessian)
-    mean, std, dimension = moments(instance.hessian)
-    excess = (mean - math.sqrt(dimension - 1) * std) - eigenvalues[0]
-    return float(excess / eigenvalues.abs().max())
-
-
-CHECKS["hsr.eq1"] = inequality(upper_violation)
-CHECKS["hsr.eq61"] = inequality(lower_violation)
+CHECKS["hsr.eq1"] = inequality(lambda c: excess_upper(c.hessian))
+CHECKS["hsr.eq61"] = inequality(lambda c: excess_upper(-c.hessian))
+"""The lower bound of H is the upper one of −H."""
 CHECKS["hsr.omega"] = omega_range
 
 
@@ -160,14 +135,9 @@ def theorem_one(instance: Instance) -> Tensor:
 CHECKS["hsr.theorem1"] = agrees(theorem_one, lambda c: -gradient_of(c, bound), TWO_SAMPLES)
 
 
-w_first = (s2 * product(slope, slope) + 2 * s1 * diag(V) @ F2) @ slope
-w_second = s1 * slope * bend + delta * F3 @ V
-w_third = s2 * hidden_norm * slope + 2 * s1 * (F1 @ f)
-trace_by_w = norm * (w_first + w_second) + w_third
+trace_by_w = norm * (eq75 + eq81) + eq87
 """W^I + W^II + W^III (Eqs. 21–23), (N,)."""
-v_first = (s2 * product(hr, slope) + 2 * s1 * F01) @ slope
-v_second = s1 * hr * bend + delta * f02
-trace_by_v = norm * (v_first + v_second) + s2 * hidden_norm * hr
+trace_by_v = norm * (eq88 + eq91) + eq93
 """V^I + V^II + V^III (Eqs. 25–27), (N+1,)."""
 
 

@@ -6,11 +6,10 @@ from functools import cache
 from statistics import median
 
 from scipy.stats import spearmanr
-from torch import Tensor
 
 from experiments.paper_audit import published
 from experiments.paper_audit.checks import BothErrors, Checks, Outcome, apart, worked
-from experiments.paper_audit.hsr.gradients import gradient_of, gradients_of_moments, squared
+from experiments.paper_audit.hsr.gradients import bound, gradient_of, gradients_of_moments
 from experiments.paper_audit.hsr.propositions import papers_network
 from experiments.paper_audit.tensors import seeded
 from experiments.paper_audit.ws_bound.discussion import share_kept
@@ -106,13 +105,6 @@ def eigenvalues_decrease() -> Outcome:
     return Outcome(0.5 - min(shares), right, 13, witness)
 
 
-def upper_bound(hessian: Tensor) -> Tensor:
-    """λ_sup of Eq. 1."""
-    count = len(hessian)
-    mean = hessian.trace() / count
-    return mean + ((count - 1) * (squared(hessian) / count - mean**2)).sqrt()
-
-
 @CHECKS.clause("hsr.section5c.factor")
 def factor_of_sigma() -> BothErrors:
     """Section V-C: ∂σ/∂θ enters ∇λ_sup times the number of parameters D; corrected: times √(D −
@@ -121,7 +113,7 @@ def factor_of_sigma() -> BothErrors:
         network = papers_network(seeded(seed))
         count = len(network.theta)
         by_mean, by_std = gradients_of_moments(network)
-        factor = (gradient_of(network, upper_bound) - by_mean) @ by_std / by_std.square().sum()
+        factor = (gradient_of(network, bound) - by_mean) @ by_std / by_std.square().sum()
         yield apart(float(factor), count), apart(float(factor), (count - 1) ** 0.5)
     return worked(
         "M = 2, N = 3, D = 13: factor of ∂σ/∂θ in ∂λ_sup/∂θ", "13", "√12 = 3.464", f"{factor:.4f}"

@@ -88,7 +88,7 @@ def gram(rows: Tensor) -> float:
 def attacked_gram(samples: int, width: int) -> float:
     """The largest ||J + XᵀX||² over inputs in [0, 1] that a search, and inputs of ones, reach."""
     start = 0.5 * ones(samples, width)
-    searched, _ = attack(lambda z: gram(z.clamp(0, 1)), start)
+    searched = attack(lambda z: gram(z.clamp(0, 1)), start)
     return max(searched, gram(ones(samples, width)))
 
 

@@ -61,8 +61,7 @@ def test_attack_finds_a_violation_that_the_start_does_not_show():
     def peak(z):
         return float(1 - (z - 3).square().sum())
 
-    value, at = attack(peak, torch.zeros(2, dtype=torch.float64), 200)
-    assert value > 0.9 and float((at - 3).abs().max()) < 0.5
+    assert 0.9 < attack(peak, torch.zeros(2, dtype=torch.float64), 200) <= 1
 
 
 @pytest.mark.parametrize(
