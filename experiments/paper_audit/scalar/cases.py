@@ -4,6 +4,7 @@ compared."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -124,7 +125,7 @@ def plain_bias_cases() -> tuple[Bias, ...]:
     for case in bias_cases():
         y = case.y - case.y.mean()
         y = y - (case.x * y).mean() * case.x
-        cases.append(Bias(case.w, case.v, case.x, y, case.b))
+        cases.append(replace(case, y=y))
     return tuple(cases)
 
 
@@ -135,8 +136,7 @@ def theorem6_cases() -> tuple[Bias, ...]:
     for case in plain_bias_cases():
         v = case.v
         b = case.b - dot(case.b, v) / case.vv * v
-        b = b * vector_norm(v) / vector_norm(b)
-        cases.append(Bias(case.w, v, case.x, case.y, b))
+        cases.append(replace(case, b=b * vector_norm(v) / vector_norm(b)))
     return tuple(cases)
 
 

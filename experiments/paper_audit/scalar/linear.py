@@ -5,6 +5,8 @@ Shorthands: d = mean xδ, a = σ² = mean x², yx = mean xy, λ1 >= λ2 the outl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, dot
 
@@ -86,7 +88,7 @@ CHECKS["scalar.sharpness"] = matches(linear_cases, dense_outliers, sharpness_for
 def rank_one_error(c: Linear) -> float:
     """At the solution (y replaced by the network's own output): one eigenvalue tr H, the others
     zero."""
-    solved = Linear(c.w, c.v, c.x, c.wv * c.x)
+    solved = replace(c, y=c.wv * c.x)
     predicted = torch.cat([zeros(2 * c.m - 1), trace(c)[None]])
     return relative_error(solved.eigenvalues, predicted)
 

@@ -6,6 +6,8 @@ n±/n of the samples.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, dot, outer
 
@@ -250,7 +252,7 @@ def density_error(c: Relu, sign: int) -> float:
     others = c.x <= 0 if sign > 0 else c.x > 0
     x = torch.cat([c.x, c.x[others]])
     y = torch.cat([c.y, c.y[others]])
-    more = Relu(c.w, c.v, x, y)
+    more = replace(c, x=x, y=y)
     neurons = neurons_of(c, sign)
     rows = torch.cat([neurons, neurons]).nonzero().flatten()
     before = c.hessian[rows][:, rows]

@@ -3,6 +3,8 @@ generalisations."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, dot
 
@@ -102,18 +104,18 @@ def oblique_cases() -> list[Bias]:
     cases = []
     for c in plain_bias_cases():
         b = c.b / c.b.norm() * c.v.norm()
-        cases.append(Bias(c.w, c.v, c.x, c.y, b))
+        cases.append(replace(c, b=b))
     return cases
 
 
 def unequal_cases() -> list[Bias]:
     """⟨v, b⟩ = 0 without ‖v‖ = ‖b‖."""
-    return [Bias(c.w, c.v, c.x, c.y, 1.7 * c.b) for c in theorem6_cases()]
+    return [replace(c, b=1.7 * c.b) for c in theorem6_cases()]
 
 
 def correlated_cases() -> list[Bias]:
     """⟨v, b⟩ = 0 and ‖v‖ = ‖b‖ with targets as they come."""
-    return [Bias(c.w, c.v, c.x, c.y + 1 + c.x, c.b) for c in theorem6_cases()]
+    return [replace(c, y=c.y + 1 + c.x) for c in theorem6_cases()]
 
 
 CHECKS["scalar.thm6"] = matches(theorem6_cases, dense_eigenvalues, theorem6)
@@ -154,7 +156,7 @@ def whitened_cases() -> list[Linear]:
     for c in linear_cases():
         x = c.x / (c.x**2).mean().sqrt()
         y = c.y - (x * c.y).mean() * x
-        cases.append(Linear(c.w, c.v, x, y))
+        cases.append(replace(c, x=x, y=y))
     return cases
 
 
@@ -183,7 +185,7 @@ def generalises() -> Errors:
             continue
         basis = torch.linalg.qr(torch.stack([c.v, c.w], 1)).Q
         b = c.b - basis @ (basis.T @ c.b)
-        case = Bias(c.w, c.v, c.x, c.y, b * c.v.norm() / b.norm())
+        case = replace(c, b=b * c.v.norm() / b.norm())
         yield relative_error(pair(case), pair_without_bias(case))
         yield pair_error(case)
 
