@@ -85,11 +85,6 @@ def parse(words: Sequence[str]) -> Request:
     values: dict[str, Any] = {}
     for word in words:
         key, _, text = word.partition("=")
-        if key == "shared":
-            raise SettingError(
-                "diagnose: shared= has been removed: which inputs belong to no example is found by "
-                "trying; leave it out"
-            )
         if key not in defaults:
             near = get_close_matches(key, defaults, n=1)
             hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(defaults)}"

@@ -124,14 +124,11 @@ def heatmap(
     *,
     log: bool = False,
     centred: bool = False,
-    limits: tuple[float, float] | None = None,
-    bar: bool = True,
 ) -> None:
     """A matrix as an image with a colour bar called `label`; missing values are hatched, not zero.
 
     log: logarithmic colours, values at or below zero count as missing. centred: diverging colours
-    around 0. limits: ends of the colours, where panels are to be compared; bar: whether the colour
-    bar is drawn.
+    around 0.
     """
     import numpy as np
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize
@@ -141,7 +138,7 @@ def heatmap(
         values = np.ma.masked_less_equal(values, 0)
     ax.grid(False)
     ax.patch.set(hatch="///", facecolor="white", edgecolor="0.7")
-    norm: Normalize | None = Normalize(*limits) if limits else None
+    norm: Normalize | None = None
     if log and values.count():
         norm = LogNorm()
     elif centred:
@@ -149,5 +146,4 @@ def heatmap(
     image = ax.imshow(
         values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest"
     )
-    if bar:
-        ax.figure.colorbar(image, ax=ax, shrink=0.9).set_label(label)
+    ax.figure.colorbar(image, ax=ax, shrink=0.9).set_label(label)

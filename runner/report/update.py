@@ -37,7 +37,7 @@ from runner.report.write import (
     write_report,
 )
 from runner.store import tables
-from runner.store.archive import published_folder, where_published
+from runner.store.archive import where_published
 from runner.store.identity import software
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Stored, merge
@@ -230,12 +230,6 @@ def draw(
     """
     if suffix not in FORMATS:
         raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {short(suffix)}")
-    drawable = _figures_of_reports(jobs[0]) if figure else set()
-    if drawable and figure not in drawable:
-        raise SettingError(
-            f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), "
-            f"found {short(figure)}"
-        )
     collection = collect(jobs, protocol, any_seed)
     failures = Failures()
     if not collection.cells:
@@ -263,14 +257,3 @@ def draw(
         )
         write_page(folder, warnings)
     return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]
-
-
-def _figures_of_reports(job: Job) -> set[str]:
-    """Names of the figures in the reports of a job's settings, published or made here; empty where
-    one failed."""
-    places = filter(None, (published_folder(job.name), job.store.root))
-    records = [record for record in map(read_manifest, places) if record is not None]
-    records = [record for record in records if record["settings_key"] == job.identity.key]
-    if any(record["report_failures"] or record["missing"] for record in records):
-        return set()
-    return {name for record in records for name in record["captions"]}

@@ -16,7 +16,6 @@ from runner.run.command_line import Call
 from runner.store.archive import CELLS, published_root, report_folders, where_published
 from runner.store.job import check_outputs
 from runner.store.store import Store
-from runner.store.upkeep import cell_of, unfinished
 
 
 def store_command(call: Call) -> int:
@@ -46,7 +45,6 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
         )
     total = 0
     lines = []
-    left = []
     for experiment in _experiments(root):
         store = Store(root, experiment)
         total += sum(1 for _ in store.all())
@@ -57,14 +55,10 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
                 else f"{experiment}: damaged cell {name} ({reason})"
             )
         lines += store.published_damage()
-        for path in unfinished(store):
-            with store.lock(cell_of(path)) as mine:
-                if mine:
-                    left.append(f"{path}: left of a write that was killed; the next run removes it")
     reports = [line for folder in report_folders(root) for line in _changed_report(folder)]
-    text = "\n".join([*lines, *left, *reports, f"{total} cells are whole, {len(lines)} damaged"])
+    text = "\n".join([*lines, *reports, f"{total} cells are whole, {len(lines)} damaged"])
     print(
-        json.dumps({"whole": total, "damaged": lines, "left": left, "reports": reports}, indent=1)
+        json.dumps({"whole": total, "damaged": lines, "reports": reports}, indent=1)
         if as_json
         else text
     )

@@ -232,12 +232,12 @@ def quantile(level: float, df: float) -> float:
     return float(norm.ppf(0.5 + level / 2) if math.isinf(df) else t.ppf(0.5 + level / 2, df))
 
 
-def fewest(decides: Callable[[int], bool], least: int = 2) -> float:
-    """The smallest number n >= least with decides(n), which stays true from there on; inf beyond
+def fewest(decides: Callable[[int], bool]) -> float:
+    """The smallest number n >= 2 with decides(n), which stays true from there on; inf beyond
     `MOST`."""
-    if decides(least):
-        return float(least)
-    high = least
+    high = 2
+    if decides(high):
+        return float(high)
     while not decides(high):
         if high >= MOST:
             return math.inf

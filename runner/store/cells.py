@@ -186,24 +186,24 @@ class CellFiles(ABC):
         """Content of cell.json, checked. Raises Damaged."""
         return check_cell(name, self.read(name, CELL_JSON, MOST_META))
 
-    def cell(self, name: str, *, tables: bool = True) -> Stored:
-        """A usable cell; tables=False does not read its tables. Raises Damaged.
+    def cell(self, name: str) -> Stored:
+        """A usable cell. Raises Damaged.
 
         The checksums of tables are computed once for each stamp.
         """
         stamp = self.stamp(name)
         cell = Stored(name, self.meta(name), self)
-        if tables and (name not in self._checked or self._checked[name] != stamp):
+        if name not in self._checked or self._checked[name] != stamp:
             check_tables(cell.meta, lambda file, most: self.read(name, file, most))
             self._checked[name] = stamp
         return cell
 
-    def usable(self, name: str, *, tables: bool = True) -> Stored | None:
+    def usable(self, name: str) -> Stored | None:
         """The cell, or None where there is none that can be used; `damaged` then has the reason."""
         if not self.has(name):
             return None
         try:
-            cell = self.cell(name, tables=tables)
+            cell = self.cell(name)
         except Damaged as error:
             if self.has(name):  # else another process has moved it away meanwhile
                 self.damaged[name] = str(error)

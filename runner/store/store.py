@@ -122,12 +122,11 @@ class Store:
         """A stored cell. Raises `runner.store.cells.Damaged` for one that cannot be used."""
         return self.find(cell_id) or self.working.cell(cell_id)
 
-    def all(self, *, tables: bool = True, published: bool = True) -> Iterator[Stored]:
-        """Every usable cell, in the order of ids; tables=False does not compute the checksums of
-        the tables."""
+    def all(self, *, published: bool = True) -> Iterator[Stored]:
+        """Every usable cell, in the order of ids."""
         layers = self.layers if published else self.own
         for name in sorted({name for layer in layers for name in layer.names()}):
-            cell = _first(layers, name, tables)
+            cell = _first(layers, name)
             if cell is not None:
                 yield cell
 
@@ -135,9 +134,9 @@ class Store:
         """Name of every cell in the working folder or published, usable or not."""
         return sorted({name for layer in self.layers for name in layer.names()})
 
-    def find(self, name: str, *, tables: bool = True) -> Stored | None:
+    def find(self, name: str) -> Stored | None:
         """The cell of the first layer that has it whole; None where none has."""
-        return _first(self.layers, name, tables)
+        return _first(self.layers, name)
 
     def quarantine(self, name: str) -> str:
         """Move what lies under a cell's name away, with the reason next to it; returns one line
@@ -236,9 +235,9 @@ class Store:
         return DiskCheckpoints(self.states / digest(settings(dict(key))))
 
 
-def _first(layers: Iterable[CellFiles], name: str, tables: bool) -> Stored | None:
+def _first(layers: Iterable[CellFiles], name: str) -> Stored | None:
     """The cell of the first of some layers that has it whole."""
-    found = (layer.usable(name, tables=tables) for layer in layers)
+    found = (layer.usable(name) for layer in layers)
     return next((cell for cell in found if cell is not None), None)
 
 

@@ -78,7 +78,7 @@ def _owner(store: Store) -> str:
     record = json_of(store.root / OWNER)
     if record.get("kind") in (EXPERIMENT, DIAGNOSIS):
         return str(record["kind"])
-    stored = next(store.all(tables=False, published=False), None)
+    stored = next(store.all(published=False), None)
     about = json_of(store.root / "manifest.json") if stored is None else stored.meta
     if not isinstance(about.get("settings"), dict):
         return ""

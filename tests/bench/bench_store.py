@@ -72,7 +72,7 @@ def jobs(outputs: Path, seeds: int) -> list[Job]:
 def list_stored(outputs: Path, seeds: int) -> None:
     """What `hess-run list` does with one experiment."""
     store = Store(outputs, "toy")
-    assert len({cell.meta["seed"] for cell in store.all(tables=False)}) == seeds
+    assert len({cell.meta["seed"] for cell in store.all()}) == seeds
 
 
 def plan(outputs: Path, seeds: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from runner.contract import (
     Analysis,
+    Cell,
     Context,
     Experiment,
     Limits,
@@ -16,13 +17,13 @@ from runner.contract import (
     check,
     free,
     grid,
+    measure,
     positive,
     report_only,
     setting,
     short,
     whole_number,
 )
-from runner.run.config.types import check_names
 from runner.store.store import settings
 from tests.errors import refusal
 
@@ -176,8 +177,8 @@ def test_an_experiment_checks_its_fields_and_its_groups():
 
 
 def test_a_name_that_does_not_resolve_is_one_line():
-    with refusal(r"Grouped\.measure: tests\.contract\.test_analysis has no nothing", SettingError):
-        check_names(Grouped)
+    with refusal(r"Grouped\.measure: .*:nothing cannot be loaded: ", SettingError):
+        measure(Grouped(), Cell({}), Context(seed=7))
 
 
 def test_checkpoints_are_opened_for_the_training_and_its_seed():

@@ -63,7 +63,6 @@ of_dicts | found dict: give ({name: input, ...}, target)
 of_three | found (Tensor, Tensor, Tensor): give ((input, input, ...), target)
 class_of_loss | found the class CrossEntropyLoss; return CrossEntropyLoss()
 number_of_loss | the loss returned float: expected a scalar tensor
-batch shared=mask | shared= has been removed
 batch checkpoints=no*.pt | expected files that match
 nodes=0 | target=package.module:function or target=file.py:function is missing
 """)

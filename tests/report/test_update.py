@@ -254,7 +254,7 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
     assert files(folder).keys() - before.keys() == {"claims.kept.csv"}  # no figure of other data
     with refusal("expected one of png, pdf, svg, found gif", SettingError):
         update.draw([job], protocol, suffix="gif")
-    with refusal(r"expected one of fig01, fig02 \(of the last report\), found fig1", SettingError):
+    with refusal("expected one of fig01, fig02, found fig1", SettingError):
         update.draw([job], protocol, figure="fig1")
 
 

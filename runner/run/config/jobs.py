@@ -10,7 +10,7 @@ from typing import Any
 from runner.contract import Experiment, SettingError, check, setting, short, typed_path
 from runner.run.config.compose import Composition, composition, preview
 from runner.run.config.overrides import TOP_LEVEL, Arguments, expand, read
-from runner.run.config.types import check_names, typed
+from runner.run.config.types import typed
 from runner.store.job import PAPER, Job
 
 MOST_AT_ONCE = 1024
@@ -56,7 +56,6 @@ def build_job(overrides: Sequence[str]) -> Job:
 
 def _job(composed: Composition, values: Mapping[str, Any], overrides: Sequence[str]) -> Job:
     run = Run(**typed(Run, values, "", ""))
-    check_names(type(composed.experiment))
     check_device(run.device, composed.name, composed.experiment)
     return Job(
         name=composed.name,

@@ -9,7 +9,6 @@ converted.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import os
 import re
@@ -17,8 +16,6 @@ import types
 from collections.abc import Mapping, Set
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from runner.contract import GROUPS, Experiment, SettingError, short
@@ -68,32 +65,6 @@ def load_class(target: Any, where: str) -> type:
     if not isinstance(loaded, type):
         raise SettingError(f"{where}: _target_ {target} is not a class")
     return loaded
-
-
-@cache
-def check_names(cls: type[Experiment]) -> None:
-    """Raise SettingError where an experiment's `measure` or `analysis` names nothing; loads neither
-    of them."""
-    for role in ("measure", "analysis"):
-        value = getattr(cls, role)
-        if callable(value):
-            continue
-        where = f"{cls.__module__}.{cls.__name__}.{role}"
-        module, _, name = str(value).partition(":")
-        if not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-            raise SettingError(f"{where}: expected 'module:name', found {short(repr(value))}")
-        try:
-            spec = find_spec(module)
-        except ModuleNotFoundError:
-            spec = None
-        if spec is None or not spec.origin:
-            raise SettingError(f"{where}: expected a module {module}, found none")
-        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-        known = [
-            node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        ]
-        if name not in known:
-            raise SettingError(f"{where}: {module} has no {name}{did_you_mean(name, known)}")
 
 
 @cache

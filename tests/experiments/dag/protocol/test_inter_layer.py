@@ -30,9 +30,7 @@ def test_predictions_are_within_a_factor_of_two_of_published_cells(name, tmp_pat
     monkeypatch.delenv(VARIABLE, raising=False)
     experiment = preview(name)
     key = Identity.of(name, experiment).key
-    stored = [
-        cell for cell in Store(tmp_path, name).all(tables=False) if cell.meta["settings_key"] == key
-    ]
+    stored = [cell for cell in Store(tmp_path, name).all() if cell.meta["settings_key"] == key]
     measured = Costs([cell for cell in stored if cell.meta.get("resumed") is False])
     if not stored:
         pytest.skip("no published cells")
