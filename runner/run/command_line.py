@@ -14,7 +14,7 @@
   hess-run verify experiment=NAME           measure a sample of the stored cells again and compare
   hess-run audit PLACE                      one formula of a paper: printed, right, reference
   hess-run diagnose target=FILE.py:FUNCTION the same engine on a network of your own
-  hess-run publish NAME [show=true]         for maintainers: merge finished cells into the published
+  hess-run publish NAME                     for maintainers: merge finished cells into the published
   hess-run VERB --help                      more on each of them
 
 keys of every run (= default)
@@ -134,7 +134,7 @@ VERBS: Mapping[str, Verb] = {
     "audit": Verb("runner.run.command_line:audit_command", "PLACE"),
     "open": Verb("runner.run.pages:open_command", "[NAME]", keys=("outputs",)),
     "publish": Verb(
-        "runner.run.publish:publish_command", "EXPERIMENT", keys=("outputs", "show"), settings=True
+        "runner.run.publish:publish_command", "EXPERIMENT", keys=("outputs",), settings=True
     ),
 }
 """Verb -> what it is; "" is a run."""

@@ -16,9 +16,8 @@ from filelock import FileLock, Timeout
 
 from runner.contract import Cell, SettingError, quoted
 from runner.files import is_listed, remove, sweep, write_bytes
-from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest, read_table
+from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest
 from runner.report.place import place_of
-from runner.report.rows import SCORE_COLUMNS
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.reports import report_jobs
@@ -34,21 +33,16 @@ SHOWN = 20
 
 
 def publish_command(call: Call) -> int:
-    """hess-run publish EXPERIMENT [key=value ...] [outputs=PATH] [show=true]
+    """hess-run publish EXPERIMENT [key=value ...] [outputs=PATH]
 
-    For maintainers: merges finished cells and their report into the published results; show=true
-    shows what would change.
+    For maintainers: merges finished cells and their report into the published results. git diff
+    shows what has changed, and git restore takes it back.
     """
-    outputs = call.outputs
-    print(
-        "\n".join(publish(call.words[0], call.settings, outputs, call.keys.get("show") == "true"))
-    )
+    print("\n".join(publish(call.words[0], call.settings, call.outputs)))
     return 0
 
 
-def publish(
-    experiment: str, settings: Sequence[str], outputs: Path, show: bool = False
-) -> list[str]:
+def publish(experiment: str, settings: Sequence[str], outputs: Path) -> list[str]:
     """Publish the finished cells of an experiment and their report; returns what changed, one line
     each.
 
@@ -59,8 +53,6 @@ def publish(
         already; settings (``key=value``) add those of a run with changed settings.
     outputs
         Folder with the cells.
-    show
-        Show what would change; write nothing there.
 
     Raises
     ------
@@ -80,12 +72,12 @@ def publish(
     try:
         with lock:
             sweep(folder)
-            return _publish(job, folder, show)
+            return _publish(job, folder)
     except Timeout as error:
         raise SettingError(f"publish: another process is publishing {experiment}") from error
 
 
-def _publish(job: Job, folder: Path, show: bool) -> list[str]:
+def _publish(job: Job, folder: Path) -> list[str]:
     store = job.store
     before = _published(store)
     added, replaced = _changes(store, before, _keys(job, before))
@@ -97,21 +89,18 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
     lines = [
         *_named("added", added),
         *_named("replaced", replaced),
-        *_verdicts(target, place),
         *(f"  file {name}" for name in files[:SHOWN]),
     ]
-    if not show:
-        if added or replaced:
-            cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
-            entries = [entry for cell in cells.values() for entry in cell.entries()]
-            write_bytes(folder / CELLS, archive_bytes(entries))
-        code.publish(folder, job.experiment)
-        _copy(place, target, files)
+    if added or replaced:
+        cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
+        entries = [entry for cell in cells.values() for entry in cell.entries()]
+        write_bytes(folder / CELLS, archive_bytes(entries))
+    code.publish(folder, job.experiment)
+    _copy(place, target, files)
     if not (added or replaced or files):
         return [*lines, f"{job.name}: nothing to publish"]
-    only = "; shown only" if show else ""
     count = f"{len(added)} cells added, {len(replaced)} replaced"
-    return [*lines, f"{job.name}: {count}, {len(files)} files of the report changed{only}"]
+    return [*lines, f"{job.name}: {count}, {len(files)} files of the report changed"]
 
 
 def _published(store: Store) -> dict[str, Stored]:
@@ -179,29 +168,6 @@ def _named(what: str, cells: Sequence[Stored]) -> list[str]:
     ]
     more = [f"  and {len(lines) - SHOWN} more cells {what}"] if len(lines) > SHOWN else []
     return [*lines[:SHOWN], *more]
-
-
-def _verdicts(before: Path, after: Path) -> list[str]:
-    """One line for each row whose verdict moves."""
-    old = _rows(before)
-    new = _rows(after)
-    moved = [(name, old.get(name, "new"), new.get(name, "gone")) for name in sorted({*old, *new})]
-    lines = [f"  verdict {name}: {was} -> {now}" for name, was, now in moved if was != now]
-    return [
-        *lines[:SHOWN],
-        *([f"  and {len(lines) - SHOWN} more verdicts"] if len(lines) > SHOWN else []),
-    ]
-
-
-def _rows(folder: Path) -> dict[str, str]:
-    """Row of a report -> verdict; none where there is no report."""
-    found = {}
-    for row in read_table(folder / "claims.csv"):
-        found[f"{row['where']}: {row['name']}"] = row["verdict"]
-    for row in read_table(folder / "scorecard.csv"):
-        keys = [f"{key}={value}" for key, value in row.items() if key not in SCORE_COLUMNS]
-        found[f"{row['source']}: {' '.join(keys)}"] = row["verdict"]
-    return found
 
 
 def _report_files(place: Path) -> list[str]:

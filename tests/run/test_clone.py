@@ -18,7 +18,6 @@ COMMANDS = (
     ["report", "experiment=exp3_stochastic"],
     ["report", "experiment=exp3_stochastic", "figure=tableN6_discrepancy"],
     ["store", "check"],
-    ["publish", "exp3_stochastic", "show=true"],
 )
 
 
