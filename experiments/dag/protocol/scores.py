@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.summary import first, long_format, per_seed, variance_components
+from experiments.dag.protocol.summary import first, images_component, long_format, per_seed
 from runner.contract import Tables
 from runner.report.reference import read_reference, reference_path
 from runner.stats import linear, log_linear
@@ -58,12 +58,12 @@ def image_spread(
     rows = []
     for metric, column in metrics.items():
         for values, part in groups(table, keys):
-            c = variance_components(part, column)
+            c = images_component(part, column)
             row = dict(zip(keys, values, strict=True)) | {"metric": metric}
             row["image_variance"] = 0.0
-            if c.images > ROUNDING * c.mean**2:
-                row["image_variance"] = 2 * c.images
-            row["image_df"] = float(max(1, c.n_images - 1))
+            if c.variance > ROUNDING * c.mean**2:
+                row["image_variance"] = 2 * c.variance
+            row["image_df"] = float(max(1, c.sets - 1))
             rows.append(row)
     return pd.DataFrame(rows, columns=[*keys, "metric", "image_variance", "image_df"])
 

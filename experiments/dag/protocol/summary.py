@@ -1,12 +1,11 @@
-"""Saved tables to numbers: averages over seeds, variance between seeds and image sets; tests and
+"""Saved tables to numbers: averages over seeds, variance between image sets; tests and
 fits for stats.csv."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -63,51 +62,35 @@ def complete_means(groups_of: Any) -> Any:
     return complete(groups_of, groups_of.mean())
 
 
-@dataclass(frozen=True)
-class Components:
-    """Variances of value[seed, images] = mean + seed + images + rest, estimated from a complete
-    two-way table.
-
-    Each set of images is measured in every training, so the components follow from the mean squares
-    (two-way random effects, one value per cell): seeds = (MS_seeds − MS_rest)/k, images =
-    (MS_images − MS_rest)/n, rest = MS_rest, with n seeds and k sets of images. Negative estimates
-    are set to 0. NaN below two seeds or two sets.
-    """
+class Images(NamedTuple):
+    """value[seed, images] = mean + seed + images + rest: the mean, the variance of `images`, and
+    how many sets there are."""
 
     mean: float
-    seeds: float
-    images: float
-    rest: float
-    n_seeds: int
-    n_images: int
-
-    @property
-    def within(self) -> float:
-        """Variance between sets of images of one network: what all networks share of it, and what
-        is its own."""
-        return self.images + self.rest
+    variance: float
+    sets: int
 
 
-def variance_components(table: pd.DataFrame, value: str) -> Components:
-    """Components of `value` over the random sets of images (the papers' own set is left out: it is
-    not random)."""
+def images_component(table: pd.DataFrame, value: str) -> Images:
+    """Of a complete two-way table over the random sets of images (the papers' own set is left out:
+    it is not random).
+
+    Each set of images is measured in every training, so that the variance follows from the mean
+    squares (two-way random effects, one value per cell): (MS_images − MS_rest)/n with n seeds, 0
+    where that is negative; NaN below two seeds or two sets.
+    """
     random = table[table["images"] != FIRST]
     y = random.pivot(index="seed", columns="images", values=value).dropna().to_numpy(dtype=float)
     n, k = y.shape
-    mean = math.nan
-    if y.size:
-        mean = float(y.mean())
     if n < 2 or k < 2:
-        return Components(mean, math.nan, math.nan, math.nan, n, k)
+        return Images(float(y.mean()) if y.size else math.nan, math.nan, k)
+    mean = float(y.mean())
     rows = y.mean(1) - mean
     columns = y.mean(0) - mean
     rest = y - mean - rows[:, None] - columns[None, :]
-    ms_seeds = k * float(np.sum(rows**2)) / (n - 1)
     ms_images = n * float(np.sum(columns**2)) / (k - 1)
     ms_rest = float(np.sum(rest**2)) / ((n - 1) * (k - 1))
-    seeds = max(0.0, (ms_seeds - ms_rest) / k)
-    images = max(0.0, (ms_images - ms_rest) / n)
-    return Components(mean, seeds, images, ms_rest, n, k)
+    return Images(mean, max(0.0, (ms_images - ms_rest) / n), k)
 
 
 def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str]) -> pd.DataFrame:
@@ -129,19 +112,12 @@ def gap(table: pd.DataFrame) -> pd.Series[float]:
 
 
 def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """GN-gap over all pairs, one row per keys, seed, checkpoint and set of images.
-
-    gap: Σ‖H^T‖_F / Σ‖H^GN‖_F, the ratio of sums that the DAG paper's tables hold. gap_of_pairs:
-    mean of Eq. 4 over the pairs, which those with small ‖H^GN‖_F dominate; on the papers' images
-    only. NaN where every ‖H^GN‖_F is 0.
-    """
+    """gap: Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs, the ratio of sums that the DAG paper's tables hold,
+    one row per keys, seed, checkpoint and set of images."""
     by = [*keys, "seed", "checkpoint", "images"]
-    weighted = distances.assign(gap_of_pairs=distances["gap_of_pairs"] * distances["pairs"])
-    added = weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]]
+    added = distances.groupby(by, sort=False)[["gn", "tensor"]]
     sums = complete(added, added.sum()).reset_index()
-    sums["gap"] = gap(sums)
-    sums["gap_of_pairs"] = sums["gap_of_pairs"] / sums["pairs"]
-    return sums.drop(columns=["gn", "tensor", "pairs"])
+    return sums.assign(gap=gap).drop(columns=["gn", "tensor"])
 
 
 def between(

@@ -9,9 +9,9 @@ from experiments.dag.protocol.summary import (
     between,
     decay_fits,
     global_gaps,
+    images_component,
     over_seeds,
     through_training,
-    variance_components,
 )
 
 
@@ -27,24 +27,15 @@ def two_way(seeds, images, rest, n=6, k=8, draw=0):
 @pytest.mark.parametrize(
     "truth", [(2.0, 0.5, 0.3), (0.5, 2.0, 0.3), (0.0, 1.0, 0.1), (1.0, 1.0, 1.0)]
 )
-def test_variance_components_are_unbiased(truth):
-    found = [variance_components(two_way(*truth, draw=d), "R") for d in range(120)]
-    for name, std in zip(("seeds", "images", "rest"), truth, strict=True):
-        values = np.array([getattr(c, name) for c in found])
-        error = values.std(ddof=1) / math.sqrt(len(values))
-        # Estimates below zero are set to zero, which lifts the mean where the true component is
-        # (near) zero.
-        assert abs(values.mean() - std**2) <= 4 * error + (0.02 if std == 0 else 0.01 * std**2)
-
-
-def test_images_of_one_network_vary_by_both_components():
-    found = [variance_components(two_way(1.0, 0.5, 0.8, draw=d), "R").within for d in range(100)]
-    assert np.mean(found) == pytest.approx(0.5**2 + 0.8**2, rel=0.1)
+def test_the_variance_between_images_is_unbiased(truth):
+    found = np.array([images_component(two_way(*truth, draw=d), "R").variance for d in range(120)])
+    error = found.std(ddof=1) / math.sqrt(len(found))
+    assert abs(found.mean() - truth[1] ** 2) <= 4 * error + 0.01 * truth[1] ** 2
 
 
 def test_variance_needs_two_of_each():
-    lone = variance_components(two_way(1, 1, 1, n=1), "R")
-    assert math.isnan(lone.seeds) and lone.n_seeds == 1
+    lone = images_component(two_way(1, 1, 1, n=1), "R")
+    assert math.isnan(lone.variance) and lone.sets == 8
 
 
 def decay_table():
@@ -99,9 +90,9 @@ def test_over_seeds_uses_the_sample_deviation():
 
 def test_the_global_gap_is_a_ratio_of_sums():
     where = {"activation": "silu", "seed": 1, "checkpoint": "init", "images": 0}
-    values = {"gn": [4.0, 1.0], "tensor": [1.0, 0.0], "gap_of_pairs": [3.0, 0.0]}
+    values = {"gn": [4.0, 1.0], "tensor": [1.0, 0.0]}
     table = pd.DataFrame(where | {"distance": [0, 1], "pairs": [2, 1]} | values)
     (row,) = global_gaps(table, ["activation"]).itertuples()
-    assert row.gap == pytest.approx(0.2) and row.gap_of_pairs == pytest.approx(2.0)
+    assert row.gap == pytest.approx(0.2)
     empty = global_gaps(table.assign(gn=0.0, tensor=0.0), ["activation"])
     assert math.isnan(empty["gap"].iloc[0])
