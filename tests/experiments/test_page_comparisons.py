@@ -1,52 +1,21 @@
 """Comparisons that pages make in words, drawn again from the stored cells by code that imports
 nothing of the project; each stands next to its sentence, which the page must still have."""
 
-import gzip
-import io
 import json
 import math
 import re
-import zipfile
-from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import spearmanr, wilcoxon
 
-from tests.experiments.test_recomputed import PUBLISHED, ROOT, SEEDS, cells
+from tests.experiments.stored import PUBLISHED, ROOT, SEEDS, rows, table, verdicts
 
 PAGES = ROOT / "docs" / "reproduction"
 COUNTS = {(3, "converged"): 460, (10, "converged"): 453, (3, "unique"): 353, (10, "unique"): 420}
 """Of the WS-bound paper, Appendix C."""
 CASES = []
-
-
-@cache
-def table(experiment, name):
-    """A table of all cells of the report's settings at the paper's seeds, with their parameters."""
-    parts = []
-    words = {"kind": str, "nearest_kind": str, "led_kind": str}
-    with zipfile.ZipFile(PUBLISHED / experiment / "cells.zip") as archive:
-        for path, cell in cells(experiment):
-            file = path.replace("cell.json", f"{name}.csv.gz")
-            if file in archive.NameToInfo:
-                text = io.BytesIO(gzip.decompress(archive.read(file)))
-                part = pd.read_csv(text, dtype=words)
-                parts.append(part.assign(**{**cell["params"], "seed": cell["seed"]}))
-    return pd.concat(parts, ignore_index=True)
-
-
-def rows(experiment, name, **keys):
-    kept = table(experiment, name)
-    for column, value in keys.items():
-        kept = kept[kept[column] == value]
-    assert len(kept)
-    return kept
-
-
-def verdicts(experiment, file="scorecard"):
-    return pd.read_csv(PUBLISHED / experiment / f"{file}.csv")
 
 
 def check(page, *sentences):

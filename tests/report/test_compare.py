@@ -118,8 +118,11 @@ def test_paired_values_are_compared_within_rounding_alone(tmp_path):
 
 def test_images_enter_the_variance(tmp_path):
     row, values = "e,1,plain,init,gap,1.0,0.02,,5,T 1,", [1.0, 1.01, 1.02, 0.99, 0.98]
-    assert score(tmp_path, row, values).verdict == "reproduced"
+    plain = score(tmp_path, row, values)
     wide = score(tmp_path, row, values, image_variance=0.04, image_df=9.0)
+    assert plain.verdict == "reproduced"
+    assert wide.standard_error == pytest.approx(math.hypot(plain.standard_error, 0.2))
+    assert wide.df == pytest.approx(9, rel=0.1)
     assert (wide.verdict, wide.image_variance, wide.image_df) == ("inconclusive", 0.04, 9.0)
 
 
@@ -264,10 +267,11 @@ def test_a_missing_std_is_stood_in_for_and_said(tmp_path):
     values = [1.0, 1.2, 1.1, 0.9, 1.3]
     s = score(tmp_path, "e,1,plain,init,gap,1.31,,,5,T 1,", values)
     assert s.standard_error == pytest.approx(np.std(values, ddof=1) * math.sqrt(2 / 5))
+    assert s.df == 4
     assert "ours is used" in s.reason
     s = score(tmp_path, "e,1,plain,init,gap,1.31,0.2,,5,T 1,", [1.0])
     assert s.standard_error == pytest.approx(0.2 * math.sqrt(5 / 4) * math.sqrt(1 + 1 / 5))
-    assert "standard deviation is used" in s.reason
+    assert "standard deviation is used" in s.reason and s.df == 4
 
 
 def test_upper_bounds(tmp_path):
@@ -275,7 +279,10 @@ def test_upper_bounds(tmp_path):
     assert score(tmp_path, row, [5e-8, 6e-8, 5e-8]).verdict == "reproduced"
     s = score(tmp_path, row, [1.7e-7, 1.8e-7, 1.75e-7])
     assert (s.verdict, s.ratio) == ("not reproduced", pytest.approx(1.75))
-    assert score(tmp_path, row, [5e-8, 1.4e-7, 9e-8]).verdict == "inconclusive"
+    s = score(tmp_path, row, [5e-8, 1.4e-7, 9e-8])
+    assert s.verdict == "inconclusive" and s.seeds_needed > 3
+    two = score(tmp_path, row, [5e-8, 6e-8])
+    assert (two.verdict, two.seeds_needed) == ("inconclusive", 3)
 
 
 def test_not_comparable_is_never_scored(tmp_path):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from runner.contract import Claim
-from runner.report.departures import departures, scope_of
+from runner.report.departures import scope_of
 from runner.report.findings import Failures, Material, Subject, ask, within_scope
 from runner.report.scope import Scope
 from runner.run.config import build_job, experiment_names
@@ -66,13 +66,3 @@ def test_without_a_cell_to_judge_nothing_is_asked(name):
     nothing = Subject(experiment, {})
     found = ask(Material(scope=scope, shown=nothing, judged=nothing), failures)
     assert failures.records == [] and len(found.claims) == len(found.stats) == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "departs"),
-    [("far=20", ["far"]), ("draws=3", []), ("tight=1.2", []), ("activation=[tanh]", [])],
-)
-def test_settings_that_change_what_is_measured_depart_from_the_paper(words, departs):
-    paper = build_job(["experiment=ws_bound"]).experiment
-    changed = build_job(["experiment=ws_bound", f"experiment.{words}"]).experiment
-    assert [one.setting for one in departures(changed, paper)] == departs
