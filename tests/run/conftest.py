@@ -12,7 +12,9 @@ import traceback
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import filelock  # noqa: F401  (a fork of this process need not import these)
 import hydra.core.override_parser.overrides_parser  # noqa: F401
@@ -159,6 +161,37 @@ def forked(
             stream.seek(0)
             texts.append(stream.read().decode())
     return subprocess.CompletedProcess(list(arguments), status, *texts)
+
+
+class Killed(BaseException):
+    """As a kill: nothing of the program runs after it except what ends `finally` blocks."""
+
+
+def kills(
+    monkeypatch: pytest.MonkeyPatch, action: Callable[[], object], every: int = 1
+) -> Iterator[int]:
+    """Kill an action at its first step to the disk, when called again `every` steps later, and so
+    on until it ends by itself: the number of steps after each call."""
+
+    def stepping(call: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any, **keywords: Any) -> Any:
+            if next(left, None) is None:
+                raise Killed
+            return call(*arguments, **keywords)
+
+        return step
+
+    ended = False
+    for number in count(0, every):
+        left = iter(range(number))
+        with monkeypatch.context() as patch, suppress(Killed):
+            for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
+                patch.setattr(os, name, stepping(getattr(os, name)))
+            action()
+            ended = True
+        yield number
+        if ended:
+            return
 
 
 def cell_tables(outputs: Path) -> dict[str, bytes]:

@@ -1,9 +1,9 @@
 """Whole command lines of the toy experiment killed at random moments, resumed, and held against an
 undisturbed run.
 
-    python -m tests.run.kills 60                        60 SIGKILLs, shared among the ways to run
-    python -m tests.run.kills 30 --signals 20 --seed 1  and 20 SIGTERMs or Ctrl-Cs; other moments
-    python -m tests.run.kills 20 --ways ray             one way only
+    python -m tests.run.kills 60             60 SIGKILLs, shared among the ways to run
+    python -m tests.run.kills 30 --seed 1    at other moments
+    python -m tests.run.kills 20 --ways ray  one way only
 
 Half of the moments are uniform over the length of an undisturbed run, half follow an event: the
 folder is claimed, the first cell is stored, a report begins. A folder takes up to three kills, then
@@ -22,11 +22,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.files import is_scratch
 from runner.store.archive import Archive, archive_bytes
@@ -39,8 +38,8 @@ WAYS: dict[str, tuple[str, ...]] = {
     "joblib": ("-m", "seed=1,2", "hydra/launcher=processes"),
     "submitit_local": ("-m", "seed=1,2", "hydra/launcher=local_jobs"),
     "ray": ("-m", "seed=1,2", "hydra/launcher=ray_cluster"),
-    "publish": (),
 }
+BASE = ("experiment=toy", "experiment.pause=0.05")
 KILLS_A_FOLDER = 3
 LIMIT = 900.0  # seconds that no run of the toy may take, on a busy machine either
 
@@ -53,21 +52,13 @@ class Command:
     conf: Path
     words: tuple[str, ...]
     published: str = ""
-    module: str = "runner.cli"
-    base: tuple[str, ...] = ("experiment=toy", "experiment.pause=0.05")
 
     def start(self) -> subprocess.Popen[str]:
         self.work.mkdir(exist_ok=True)
         places = {"HESS_CONF": self.conf, "HESS_KILLS": self.work, "HESS_PUBLISHED": self.published}
         with open(self.work / "stderr", "w") as errors, open(self.work / "stdout", "w") as output:
             return subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    self.module,
-                    *self.base,
-                    *self.words,
-                ],
+                [sys.executable, "-m", "runner.cli", *BASE, *self.words],
                 cwd=self.work,
                 env=command_environment(HESS_MODULES="tests", OMP_NUM_THREADS="1", **places),
                 text=True,
@@ -181,50 +172,6 @@ def publish_first(outputs: Path, layer: Path) -> Path:
     return archive
 
 
-def kill_publications(
-    way: str, kills: int, folder: Path, conf: Path, rng: random.Random
-) -> tuple[Counter[str], list[str]]:
-    """As `kill_and_resume`, of `publish`: the published files are those of an undisturbed
-    publication."""
-    phases: Counter[str] = Counter()
-    wrong: list[str] = []
-    layers = [folder / f"{way}-{number}" for number in range(kills + 1)]
-    for layer in layers:
-        layer.mkdir()
-    module, base = "tests.run.publishing", ("experiment=toy",)
-    measured = Command(folder / way, conf, (), str(layers[0]), module, base)
-    if measured.finish() != 0:
-        return phases, [f"the run failed: {measured.errors[-300:]}"]
-    commands = [
-        replace(measured, published=str(layer), base=("publish", "toy")) for layer in layers
-    ]
-    begin = time.monotonic()
-    if commands[0].finish() != 0:
-        return phases, [f"the undisturbed publication failed: {commands[0].errors[-300:]}"]
-    length = time.monotonic() - begin
-    expected = published_files(layers[0])
-    for command, layer in zip(commands[1:], layers[1:], strict=True):
-        process = command.start()
-        moment = time.monotonic() + rng.uniform(0.3, 1.05) * length
-        while process.poll() is None and time.monotonic() < moment:
-            time.sleep(0.002)
-        there = published_files(layer)
-        phase = f"{len(there)} files" if there else "start"
-        phases["the end" if process.poll() is not None else phase] += 1
-        process.kill()
-        process.wait()
-        status = command.finish()
-        if status or published_files(layer) != expected:
-            wrong.append(f"{layer.name}: status {status}, other files: {command.errors[-300:]}")
-    return phases, wrong
-
-
-def published_files(layer: Path) -> dict[str, bytes]:
-    """Every file of a published experiment, by name; locks apart."""
-    found = [path for path in layer.rglob("*") if path.is_file() and path.suffix != ".lock"]
-    return {path.relative_to(layer).as_posix(): path.read_bytes() for path in found}
-
-
 def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[str]:
     """What is wrong after a resumed run: its exit status, bytes, or leftovers."""
     found = [f"exit status {status}: {command.errors[-300:]}"] if status else []
@@ -241,64 +188,22 @@ def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[st
     return found + [f"left behind: {name}" for name in left]
 
 
-def interrupt(
-    way: str, signals: int, folder: Path, conf: Path, rng: random.Random
-) -> tuple[Counter[str], list[str]]:
-    """SIGTERM and Ctrl-C in turn: exit status 130, one line that says so, no traceback; or the run
-    had ended."""
-    phases: Counter[str] = Counter()
-    wrong: list[str] = []
-    for i in range(signals):
-        command = Command(folder / f"{way}-signal-{i}", conf, WAYS[way])
-        process = command.start()
-        wait_for_moment(command, process, 6.0, rng)
-        asked = [signal.SIGTERM, signal.SIGINT][i % 2]
-        phase = "the end" if process.poll() is not None else command.phase()
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, asked) if asked == signal.SIGTERM else os.killpg(
-                process.pid, asked
-            )
-        status, text = process.wait(LIMIT), command.errors
-        lines = [line for line in text.splitlines() if line.startswith("hess-run: interrupted")]
-        if phase == "start" and status in (-asked, 1) and "runner.cli" not in text and not lines:
-            phase = "before the first line of the program"
-        elif (
-            status in (0, -asked)
-            and not lines
-            and any(command.outputs.glob("toy/**/manifest.json"))
-        ):
-            # all is written: what is left is Python's own end, which heeds no handler any more
-            phase = "the end"
-        elif status != 130 or len(lines) != 1 or "Traceback" in text:
-            wrong.append(f"{asked.name} at {phase}: exit status {status}: {text[-600:]}")
-        phases[phase] += 1
-        command.kill_all()
-    return phases, wrong
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("kills", type=int)
-    parser.add_argument("--signals", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ways", default=",".join(WAYS))
     chosen = parser.parse_args(argv)
     ways, rng = chosen.ways.split(","), random.Random(chosen.seed)
-    shares: list[tuple[Callable[..., Any], str, int]] = []
-    for i, way in enumerate(ways):
-        send = kill_publications if way == "publish" else kill_and_resume
-        shares.append((send, way, chosen.kills // len(ways) + (i < chosen.kills % len(ways))))
-    for i, way in enumerate(ways[:2]):
-        shares.append((interrupt, way, chosen.signals // 2 + (i < chosen.signals % 2)))
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder, conf = Path(name), toy_configuration(Path(name))
-        for send, way, count in (share for share in shares if share[2]):
-            phases, found = send(way, count, folder, conf, rng)
-            line = f"{send.__name__} {way}: {dict(phases)}, {len(found)} faults"
-            print(line, *found, sep="\n  ", flush=True)
+        for i, way in enumerate(ways):
+            share = chosen.kills // len(ways) + (i < chosen.kills % len(ways))
+            phases, found = kill_and_resume(way, share, folder, conf, rng)
+            print(f"{way}: {dict(phases)}, {len(found)} faults", *found, sep="\n  ", flush=True)
             wrong += found
     return 1 if wrong else 0
 

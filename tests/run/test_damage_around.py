@@ -118,9 +118,16 @@ def test_what_a_killed_report_left_is_swept_by_the_next_one(report):
     assert report() == (0, []) and not any(path.exists() for path in left)
 
 
+ENDS = {
+    OSError(errno.ENOSPC, "No space left on device"): (1, "hess-run: no space left ("),
+    KeyboardInterrupt(): (130, "hess-run: interrupted"),
+}
+
+
+@pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_disk_full_at_any_write_of_a_report_is_one_line_and_the_next_report_is_whole(
-    every, report, measured, monkeypatch
+def test_an_end_at_any_write_of_a_report_is_one_line_and_the_next_report_is_whole(
+    every, error, report, measured, monkeypatch
 ):
     whole = written()
     sync = os.fsync
@@ -129,20 +136,19 @@ def test_a_disk_full_at_any_write_of_a_report_is_one_line_and_the_next_report_is
         shutil.copytree(measured, "outputs")
         writes = []
 
-        def full(number, at=at, writes=writes):
+        def ending(number, at=at, writes=writes):
             writes.append(number)
-            if len(writes) > at:  # and it stays full
-                raise OSError(errno.ENOSPC, "No space left on device")
+            if len(writes) > at:  # a disk stays full
+                raise error
             sync(number)
 
-        monkeypatch.setattr(os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", ending)
         status, said = report()
         monkeypatch.setattr(os, "fsync", sync)
         if len(writes) <= at:
             break
-        assert status == 1 and len(said) == 1 and said[0].startswith("hess-run: no space left ("), (
-            said
-        )
+        expected, begin = ENDS[error]
+        assert status == expected and len(said) == 1 and said[0].startswith(begin), said
         assert not [path for path in Path("outputs").rglob(".*") if is_scratch(path)]
-        assert report() == (0, []) and written() == whole, f"after a disk full at write {at}"
+        assert report() == (0, []) and written() == whole, f"after an end at write {at}"
     assert at >= 12

@@ -3,6 +3,7 @@ bytes twice."""
 
 import json
 import os
+import shutil
 import zipfile
 
 import pytest
@@ -13,7 +14,7 @@ from runner.run import config, publish
 from runner.run.execute import run
 from runner.run.publish import publish as published
 from tests.errors import refusal
-from tests.run.conftest import COMMIT, TWO_CELLS, committed, entries_of, packed
+from tests.run.conftest import COMMIT, TWO_CELLS, committed, entries_of, kills, packed
 
 
 @pytest.fixture
@@ -34,6 +35,10 @@ def state(folder):
         path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in files
     }
+
+
+def contents(folder):
+    return {name: content for name, (content, _) in state(folder).items()}
 
 
 def test_cells_and_report_are_published_once_and_a_second_time_changes_nothing(places):
@@ -97,18 +102,20 @@ def test_cells_of_other_settings_are_published_where_they_are_named(places):
     assert published("toy", ["samples=5"], outputs) == ["toy: nothing to publish"]
 
 
-def test_a_publication_that_was_killed_is_completed_by_the_next(places, monkeypatch):
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_publication_that_was_killed_is_completed_by_the_next(every, places, monkeypatch):
     outputs, folder = places
-    with monkeypatch.context() as killed:
-        killed.setattr(publish, "_copy", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            published("toy", [], outputs)
-    assert set(state(folder)) == {"cells.zip", "code.json"}
-    half = scratch_path(folder / "cells.zip").name.replace(str(os.getpid()), "999999")
-    (folder / half).write_bytes(b"half")
-    assert published("toy", [], outputs)[-1].startswith("toy: 0 cells added, 0 replaced")
-    assert "manifest.json" in state(folder) and not (folder / half).exists()
-    assert published("toy", [], outputs) == ["toy: nothing to publish"]
+    half = folder / scratch_path(folder / "cells.zip").name.replace(str(os.getpid()), "999999")
+    published("toy", [], outputs)
+    whole = contents(folder)
+    shutil.rmtree(folder)
+    for number in kills(monkeypatch, lambda: published("toy", [], outputs), every):
+        folder.mkdir(exist_ok=True)
+        half.touch()
+        published("toy", [], outputs)
+        assert contents(folder) == whole and not half.exists(), number
+        shutil.rmtree(folder)
+    assert number > 10
 
 
 def test_a_damaged_archive_is_never_written(places):

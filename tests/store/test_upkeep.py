@@ -13,12 +13,8 @@ from runner.run.execute import run
 from runner.store.archive import archive_bytes
 from runner.store.job import Job
 from runner.store.upkeep import make_ready, unfinished
-from tests.run.conftest import as_folders, packed, unpacked
+from tests.run.conftest import as_folders, kills, packed, unpacked
 from tests.store.conftest import TOY
-
-
-class Killed(BaseException):
-    """As a kill: nothing of the program runs after it but what ends `finally` blocks."""
 
 
 @pytest.fixture
@@ -29,23 +25,6 @@ def job(outputs):
 def files(folder):
     found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
-
-
-def killed_at(monkeypatch, number):
-    """Let the step of this number to the disk be the last, from 0 on."""
-    left = [number]
-
-    def counted(call):
-        def step(*arguments, **keywords):
-            if left[0] == 0:
-                raise Killed
-            left[0] -= 1
-            return call(*arguments, **keywords)
-
-        return step
-
-    for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
-        monkeypatch.setattr(os, name, counted(getattr(os, name)))
 
 
 def test_a_cell_is_one_zip_file_whose_entries_an_archive_takes_over(job):
@@ -85,25 +64,15 @@ def test_a_kill_at_any_step_of_packing_loses_no_cell(job, calm, monkeypatch):
     as_folders(job.store.cells)
     folders = job.outputs.with_name("folders")
     shutil.copytree(job.outputs, folders)
-    for number in range(200):
-        shutil.rmtree(job.outputs)
-        shutil.copytree(folders, job.outputs)
-        with monkeypatch.context() as kill:
-            killed_at(kill, number)
-            try:
-                make_ready(job.store)
-            except Killed:
-                ended = False
-            else:
-                ended = True
+    for number in kills(monkeypatch, lambda: make_ready(job.store)):
         found = {name: content for cell in job.store.all() for name, content in cell.entries()}
         assert found == dict(wanted) and not job.store.damaged, number
         make_ready(job.store)
         assert packed(job.store.cells) == wanted and not unfinished(job.store), number
         assert not any(path.is_dir() for path in job.store.cells.iterdir())
-        if ended:
-            break
-    assert ended and number > 15
+        shutil.rmtree(job.outputs)
+        shutil.copytree(folders, job.outputs)
+    assert number > 15
 
 
 def test_a_kill_at_any_step_of_a_replacement_leaves_the_cell_or_the_new_one(job, monkeypatch):
@@ -111,23 +80,13 @@ def test_a_kill_at_any_step_of_a_replacement_leaves_the_cell_or_the_new_one(job,
     cell = job.store.get(name)
     tables = {table: cell.table(table) for table in cell.meta["tables"]}
     old, path = cell.entries(), job.store.working.path(name)
-    for number in range(20):
-        path.write_bytes(archive_bytes(old))
-        store = job.store
-        with monkeypatch.context() as kill:
-            killed_at(kill, number)
-            try:
-                store.write(name, tables, {**cell.meta, "run": "another"})
-            except Killed:
-                ended = False
-            else:
-                ended = True
+    meta = {**cell.meta, "run": "another"}
+    for number in kills(monkeypatch, lambda: job.store.write(name, tables, meta)):
         found = job.store.get(name)
-        assert found.meta["run"] in (cell.meta["run"], "another")
+        assert found.meta["run"] in (cell.meta["run"], "another"), number
         assert found.content("numbers") == cell.content("numbers")
-        if ended:
-            break
-    assert ended and number >= 3 and found.meta["run"] == "another"
+        path.write_bytes(archive_bytes(old))
+    assert number >= 3 and found.meta["run"] == "another"
 
 
 def test_what_a_folder_has_and_its_zip_file_has_not_is_kept(job):
