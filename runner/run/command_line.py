@@ -27,7 +27,7 @@ Hydra's options: -m, --config-dir DIR (experiments and kinds of your own), --hyd
   --info plugins; with experiment=NAME: --cfg job|hydra|all, --info;
   'experiment=glob(attention_*)' sweeps over names.
 completion in this shell: eval "$(hess-run --shell-completion install=bash)"
-of this program: -q (no output but errors), --json (list, plan, store, verify)
+of this program: -q (no output but errors), --json (list, plan, why, store, verify)
 scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, every cell once.
 stop with Ctrl-C and run the same command again: finished cells are kept.
 """
@@ -122,7 +122,9 @@ VERBS: Mapping[str, Verb] = {
         keys=("figure", "figures", "figure_width", "figure_height"),
         settings=True,
     ),
-    "why": Verb("runner.run.why:why_command", "FILE|FIGURE|TABLE|ROW", keys=("outputs",)),
+    "why": Verb(
+        "runner.run.why:why_command", "FILE|FIGURE|TABLE|ROW", keys=("outputs",), json=True
+    ),
     "data": Verb("runner.run.data:data_command", "list|fetch|verify [NAME]"),
     "store": Verb(
         "runner.run.checks:store_command", "check", keys=("outputs", "repair"), json=True

@@ -88,18 +88,10 @@ STATED = ("refuted", "minor error")
 class _Found:
     """What the reports have on a place of one paper."""
 
-    figures: list[str] = field(default_factory=list)
+    figures: list[dict[str, Any]] = field(default_factory=list)
     commands: dict[str, str] = field(default_factory=dict)
     verdicts: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def measure(self) -> list[str]:
-        """What measures it, and where the settings are explained."""
-        lines = []
-        for name, command in self.commands.items():
-            lines += [command, f"  settings: hess-run show {name}"]
-        return lines
 
 
 def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
@@ -117,14 +109,19 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
         for figure in page.figures:
             if named.place == figure.place and page.paper != ALL:
                 about = by_paper.setdefault(page.paper, _Found())
-                about.figures += _figure(page, figure)
+                about.figures.append(_figure(page, figure))
                 about.commands[page.name] = _measure(page)
     answers = []
     for paper, about in by_paper.items():
         if named.paper in ("", paper):
             title = f"{paper} paper: {judgement(named.place, Counter(about.verdicts.values()))}"
-            facts = [("figures", about.figures), ("measure", about.measure)]
-            answers.append(Answer(title, facts, about.verdicts, about.reasons))
+            facts = {
+                "figures": about.figures or None,
+                "measure": about.commands,
+                "rows": about.verdicts,
+                "why": about.reasons,
+            }
+            answers.append(Answer(title, facts))
     if not answers:
         where = f"{named.place} of {named.paper}" if named.paper else named.place
         raise SettingError(
@@ -147,11 +144,11 @@ def _measure(page: Page) -> str:
     return measuring(run_words(page.folder, page.manifest), judged_seeds(page.manifest))
 
 
-def _figure(page: Page, figure: Figure) -> list[str]:
+def _figure(page: Page, figure: Figure) -> dict[str, Any]:
     """The file of a figure, and the commands that measure and draw it."""
     words = run_words(page.folder, page.manifest)
-    commands = figure_commands(page.manifest, figure.name, words)
-    return [str(as_typed(page.folder / figure.file)), *(f"  {one}" for one in commands.values())]
+    about = {"file": str(as_typed(page.folder / figure.file)), "experiment": page.name}
+    return about | figure_commands(page.manifest, figure.name, words)
 
 
 def judgement(place: str, verdicts: Mapping[str, int]) -> str:

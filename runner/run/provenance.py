@@ -1,7 +1,9 @@
-"""Where a figure, a table or a row came from, in lines; `runner.run.why` shows them."""
+"""Where a figure, a table, a row or a cell came from, as records; `runner.run.why` shows them."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,122 +11,141 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.contract import Cell, SettingError
-from runner.report.commands import as_typed, figure_commands, measuring, root_of, run_words
+from runner.contract import SettingError
+from runner.report.commands import (
+    as_typed,
+    figure_commands,
+    measuring,
+    root_of,
+    run_words,
+    shown_command,
+)
 from runner.report.manifest import read_manifest
 from runner.report.page import Page
 from runner.store.archive import published_folder
+from runner.store.cells import CELL_JSON, MOST_META, CellFiles, Damaged
 from runner.store.store import Store
 
 Record = Mapping[str, Any]
-Fact = tuple[str, str | Sequence[str]]
-"""Name, and a line or several; one without any is not shown."""
 NOT_HERE = "its cells are not here; give the output folder that it was made from: outputs=PATH"
 NOT_RECORDED = "not recorded"
 UNKNOWN = "not known here: the cells are not next to the report"
 POPULATION = "population standard deviations over the seeds (ddof 0), as papers print them"
-SHOWN_CELLS = 12
-INDENT = " " * 12
 
 
 @dataclass(frozen=True)
 class Answer:
     """What is known of one thing.
 
-    title: what it is; facts: in the order in which they are shown; rows: name -> verdict; why:
-    name -> why that row does not agree.
+    title: what it is; facts: name -> text, number, list or mapping, in the order in which they are
+    shown.
     """
 
     title: str
-    facts: Sequence[Fact] = ()
-    rows: Mapping[str, str] = field(default_factory=dict)
-    why: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def lines(self) -> list[str]:
-        """The answer in lines: a title, then a line for each fact, or several."""
-        shown = [self.title]
-        for name, text in self.facts:
-            lines = [text] if isinstance(text, str) else text
-            if any(lines):
-                shown.append(f"  {name:9s} {lines[0]}")
-                shown += [f"{INDENT}{line}" for line in lines[1:]]
-        for name, verdict in self.rows.items():
-            shown.append(f"  {name}  {verdict}")
-            if name in self.why:
-                shown.append(f"      {self.why[name]}")
-        return shown
+    def record(self) -> dict[str, Any]:
+        """The answer as JSON holds it; what is not known is left out."""
+        known = {name: value for name, value in self.facts.items() if value not in (None, "", {})}
+        return {"title": self.title, **known}
 
 
-def of_file(path: Path, outputs: Path) -> Answer:
-    """Of a file of a report, or of a figure that was copied. Raises SettingError for a file that no
-    report stands behind."""
+def of_file(path: Path, line: int, outputs: Path) -> Answer:
+    """Of a file of a report, of a line of a table (0: all of it), or of a figure that was copied.
+
+    Raises SettingError for a file that no report stands behind.
+    """
     folder, manifest = _manifest(path, outputs)
+    row = table_row(path, line) if line else {}
+    cells = [cell for cell in manifest.get("cells", []) if _matches(cell, row)]
+    stored = _stored(folder, manifest, cells)
+    table = path.name.removesuffix(".csv")
+    if any(table in meta.get("tables", {}) for meta in stored.values()):
+        cells = [cell for cell in cells if _has_table(stored.get(cell["id"]), table)]
     in_figure = figure_record(path) or manifest.get("says", {})
-    says = [f"{key}={value}" for key, value in in_figure.items() if key != "warning"]
-    facts: list[Fact] = [
-        ("file", str(as_typed(path))),
-        ("says", ", ".join(says)),
-        ("warning", in_figure.get("warning", "")),
-    ]
+    facts = {
+        "file": str(as_typed(path)),
+        "row": dict(list(row.items())[:8]),
+        "says": {key: value for key, value in in_figure.items() if key != "warning"},
+        "warning": in_figure.get("warning"),
+    }
     about = [path.name, str(manifest.get("experiment")), str(manifest.get("title", ""))]
     first, *others = dict.fromkeys(filter(None, about))
     title = f"{first}: {', '.join(others)}"
     if not manifest.get("settings_key"):
-        return Answer(title, [*facts, ("note", NOT_HERE)])
-    cells = manifest["cells"]
-    table = path.name.removesuffix(".csv")
-    stored = _stored(folder, manifest, cells)
-    with_table = {name for name, meta in stored.items() if table in meta["tables"]}
-    if with_table:
-        cells = [cell for cell in cells if cell["id"] in with_table or cell["id"] not in stored]
-    missing = manifest["missing"]
-    key = manifest["settings_key"]
-    commit = manifest["software"].get("git_commit")
+        return Answer(title, {**facts, "note": NOT_HERE})
+    facts |= _of_cells(cells, stored)
+    facts["missing"] = manifest.get("missing") or ""
+    facts["settings"] = {
+        "key": manifest["settings_key"],
+        "profile": manifest.get("profile"),
+        "changed": manifest.get("changed", ""),
+    }
+    commit = manifest.get("software", {}).get("git_commit")
+    facts["written"] = {"time": manifest.get("written"), "commit": commit}
     words = run_words(folder, manifest)
-    commands = {"measure": measuring(words, {cell["seed"] for cell in cells}), "redraw": ""}
+    facts["command"] = measuring(words, {cell["seed"] for cell in cells})
     if "figure" in in_figure:
-        commands |= figure_commands(manifest, in_figure["figure"], words)
-    return Answer(
-        title,
-        [
-            *facts,
-            *_of_cells(cells, stored),
-            ("missing", [f"{len(missing)} not measured", *_some(missing)] if missing else ""),
-            ("settings", f"{key}, profile {manifest['profile']} {manifest['changed']}".rstrip()),
-            ("written", f"{manifest['written']}, by commit {commit}"),
-            ("command", commands["measure"]),
-            ("redraw", commands["redraw"]),
-        ],
-    )
+        made = figure_commands(manifest, in_figure["figure"], words)
+        facts |= {"command": made.get("measure", facts["command"]), "redraw": made["redraw"]}
+    return Answer(title, facts)
 
 
 def of_row(folder: Path, page: Page, row: Record) -> Answer:
     """Of a published number or a statement: printed and measured values, and the cells behind."""
     manifest = page.manifest
     keys = row.get("keys", {})
-    cells = [cell for cell in manifest["cells"] if _matches(cell, keys)]
+    cells = [cell for cell in manifest.get("cells", []) if _matches(cell, keys)]
+    facts = {
+        "statement": row.get("statement"),
+        "printed": _mean_and_std(row.get("paper_mean", row.get("upper_bound")), row, "paper_std"),
+        "ours": _mean_and_std(row.get("measured_mean"), row, "measured_std"),
+        "±": POPULATION if "measured_std" in row else "",
+        "seeds": dict(row.get("values", [])),
+        "measured": row.get("statistic") if "statement" in row else "",
+        "statistic": "" if "statement" in row else row.get("statistic"),
+        "against": row.get("threshold"),
+        "place": row.get("source", row.get("where")),
+        "verdict": row.get("verdict"),
+        "reason": row.get("reason"),
+        "why": row["why"],
+        "detail": "" if row["why"] else row.get("detail"),
+    }
+    facts |= _of_cells(cells, _stored(folder, manifest, cells))
     params = cells[0]["params"] if cells else {}
     words = [f"{key}={params[key]}" for key in keys if key in params]
     run = [*run_words(folder, manifest), *words]
-    seeds = [f"{seed}: {value:.4g}" for seed, value in row.get("values", [])]
-    printed = row.get("paper_mean", row.get("upper_bound"))
-    facts: list[Fact] = [
-        ("statement", row.get("statement", "")),
-        ("printed", _mean_and_std(printed, row.get("paper_std"))),
-        ("ours", _mean_and_std(row.get("measured_mean"), row.get("measured_std"))),
-        ("±", POPULATION if "measured_std" in row else ""),
-        ("seeds", ", ".join(seeds)),
-        ("measured" if "statement" in row else "statistic", str(row.get("statistic", ""))),
-        ("against", str(row.get("threshold", ""))),
-        ("place", row.get("source", row.get("where", ""))),
-        ("verdict", row["verdict"]),
-        ("reason", row.get("reason", "")),
-        ("why", row["why"]),
-        ("detail", "" if row["why"] else row.get("detail", "")),
-        *_of_cells(cells, _stored(folder, manifest, cells)),
-        ("command", measuring(run, {cell["seed"] for cell in cells})),
-    ]
+    facts["command"] = measuring(run, {cell["seed"] for cell in cells})
     return Answer(f"{row['id']}: {page.name}, {page.title}", facts)
+
+
+def of_cell(files: CellFiles, name: str) -> Answer:
+    """Of a cell by its place, whole or damaged."""
+    try:
+        return of_meta(files.cell(name).meta, name)
+    except Damaged as error:
+        return of_meta(_as_it_is(files, name), name, f"damaged: {error}")
+
+
+def of_meta(meta: Record, name: str, state: str = "whole") -> Answer:
+    """Of a stored cell, from its cell.json."""
+    software = meta.get("software", {})
+    profile = meta.get("profile", "paper")
+    words = [f"experiment={meta.get('experiment')}", f"seed={meta.get('seed')}"]
+    if profile != "paper":
+        words.insert(1, f"profile={profile}")
+    facts = {
+        "cell": {"seed": meta.get("seed"), "params": meta.get("params", {})},
+        "settings": {"key": meta.get("settings_key"), "profile": profile},
+        "ran with": {"threads": meta.get("threads"), "device": meta.get("device")},
+        "commit": software.get("git_commit"),
+        "CPU": {_processor(meta): 1},
+        "torch": software.get("torch"),
+        "measured": {"time": meta.get("finished"), "cpu_seconds": meta.get("cpu_seconds")},
+        "tables": meta.get("tables", {}),
+        "command": shown_command(words),
+    }
+    return Answer(f"cell {name} of {meta.get('experiment')}, {state}", facts)
 
 
 def figure_record(path: Path) -> dict[str, str]:
@@ -137,6 +158,18 @@ def figure_record(path: Path) -> dict[str, str]:
     except (OSError, ValueError, UnidentifiedImageError):
         return {}
     return {str(k): str(v) for k, v in record.items()} if isinstance(record, dict) else {}
+
+
+def table_row(path: Path, line: int) -> dict[str, str]:
+    """Row of a table by its line in the file, the head being line 1."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", newline="", encoding="utf-8") as stream:
+        for number, row in enumerate(csv.DictReader(stream), start=2):
+            if number == line:
+                return {str(k): str(v) for k, v in row.items()}
+    raise SettingError(
+        f"why: expected a line of {path.name} from 2 on, found one that it does not have"
+    )
 
 
 def _manifest(path: Path, outputs: Path) -> tuple[Path, dict[str, Any]]:
@@ -176,34 +209,38 @@ def _stored(folder: Path, manifest: Record, cells: Iterable[Record]) -> dict[str
     return {cell_id: cell.meta for cell_id, cell in found.items() if cell is not None}
 
 
-def _of_cells(cells: Sequence[Record], stored: Mapping[str, Record]) -> list[Fact]:
-    """The cells with their parameters and seeds, commits, processors and times."""
-    labels = [f"{c['id']} seed={c['seed']} {Cell(c['params']).label}" for c in cells]
+def _has_table(meta: Record | None, table: str) -> bool:
+    return meta is None or table in meta.get("tables", {})
+
+
+def _of_cells(cells: Sequence[Record], stored: Mapping[str, Record]) -> dict[str, Any]:
     times = sorted(str(cell["finished"]) for cell in cells)
-    machines = []
+    machines = [_processor(stored[cell["id"]]) for cell in cells if cell["id"] in stored]
+    shown = []
     for cell in cells:
-        if cell["id"] in stored:
-            machines.append(stored[cell["id"]]["software"].get("cpu") or NOT_RECORDED)
-    return [
-        ("cells", [str(len(cells)), *_some(labels)]),
-        ("commits", _counted(cell.get("git_commit") for cell in cells)),
-        ("CPU", _counted(machines) or UNKNOWN),
-        ("measured", f"{times[0]} to {times[-1]}" if times else ""),
-    ]
+        shown.append({"id": cell["id"], "seed": cell["seed"], "params": cell["params"]})
+    return {
+        "cells": shown,
+        "commits": dict(Counter(str(cell.get("git_commit")) for cell in cells).most_common()),
+        "CPU": dict(Counter(machines).most_common()) or UNKNOWN,
+        "measured between": [times[0], times[-1]] if times else None,
+    }
 
 
-def _some(lines: Sequence[str]) -> list[str]:
-    """The first of some lines, and how many more there are."""
-    more = [f"and {len(lines) - SHOWN_CELLS} more"] if len(lines) > SHOWN_CELLS else []
-    return [*lines[:SHOWN_CELLS], *more]
+def _processor(meta: Record) -> str:
+    return str(meta.get("software", {}).get("cpu") or NOT_RECORDED)
 
 
-def _counted(names: Iterable[Any]) -> str:
-    counts = Counter(map(str, names)).most_common()
-    return ", ".join(f"{name} ({count})" for name, count in counts)
-
-
-def _mean_and_std(mean: Any, std: Any) -> str:
+def _mean_and_std(mean: Any, row: Record, std: str) -> dict[str, float]:
     """Mean and standard deviation of a row, as far as they are numbers."""
-    text = f"{mean:.4g}" if isinstance(mean, int | float) else ""
-    return f"{text} ± {std:.2g}" if isinstance(std, int | float) else text
+    values = {"mean": mean, "std": row.get(std)}
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+
+
+def _as_it_is(files: CellFiles, name: str) -> dict[str, Any]:
+    """What the cell.json of a damaged cell says."""
+    try:
+        record = json.loads(files.read(name, CELL_JSON, MOST_META))
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -1,52 +1,68 @@
-"""`hess-run why`: which cells, commits, processors and command a figure, a table or a row came
-from, and whether a table, figure or theorem of a paper holds."""
+"""`hess-run why`: which cells, commits, processors and command a figure, a table, a row or a cell
+came from, and whether a table, figure or theorem of a paper holds.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from runner.contract import SettingError, short
+from runner.contract.schema import DIGITS
 from runner.report.page import Page
 from runner.report.papers import anchors
+from runner.run.answer_lines import lines
 from runner.run.command_line import Call
 from runner.run.nearest import did_you_mean
 from runner.run.places import of_place, place_name
-from runner.run.provenance import Answer, of_file, of_row
+from runner.run.provenance import Answer, of_cell, of_file, of_meta, of_row
 from runner.store.archive import report_folders, where_published
+from runner.store.store import Store
+from runner.store.working import cell_at
 
-EXPECTED = 'a file of a report, a place ("Table 5"), or the name of a row, figure or experiment'
+EXPECTED = (
+    'a file of a report, a place ("Table 5"), or the name of a row, figure, experiment or cell'
+)
 
 
 def why_command(call: Call) -> int:
-    """hess-run why FILE | PLACE | NAME [outputs=PATH]
+    """hess-run why FILE[:LINE] | PLACE | NAME [outputs=PATH] [--json]
 
-    Where a figure, a table or a page came from: cells with their parameters and seeds, commits,
-    processors, times, and the commands that measure and draw it again. PLACE: a table, figure or
-    theorem of a paper; NAME: of a row, a figure or an experiment, as this command prints them. A
-    figure that was copied elsewhere is looked up below PATH (default outputs) by what it says of
-    itself.
+    Where a figure, a table, a line of a table (the head is line 1), a page or a stored cell came
+    from: cells with their parameters and seeds, commits, processors, times, and the commands that
+    measure and draw it again. PLACE: a table, figure or theorem of a paper; NAME: of a row, a
+    figure, an experiment or a cell, as this command prints them. A figure that was copied elsewhere
+    is looked up below PATH (default outputs) by what it says of itself.
 
       hess-run why "Fig. 3 of WS"                         (does it hold? files, commands, rows)
       hess-run why "Table 5"                              (of every paper that has one)
       hess-run why dag.T5.gelu.final.gap_global           (the # of a row in the pages)
       hess-run why dag.T5                                 (its rows)
       hess-run why outputs/ws_bound/figures/fig02_bound_and_eigenvalue.png
+      hess-run why outputs/ws_bound/scorecard.csv:4
     """
     answers = why(call.words[0], call.outputs)
-    print("\n".join(line for answer in answers for line in answer.lines()))
+    if call.json:
+        print(json.dumps([answer.record() for answer in answers], indent=1))
+    else:
+        print("\n".join(lines(answers)))
     return 0
 
 
 def why(word: str, outputs: Path = Path("outputs")) -> list[Answer]:
-    """Answers about a file, a place of a paper, or a name.
+    """Answers about FILE, FILE:LINE, a place of a paper, or a name.
 
-    Raises SettingError for a file that no report stands behind, and for anything else that is not
-    known.
+    Raises SettingError for a file that no report or cell stands behind, and for anything else that
+    is not known.
     """
-    if os.path.exists(word):
-        return [of_file(Path(word).resolve(), outputs)]
+    path, line = _file_and_line(word)
+    if os.path.exists(path):
+        path = path.resolve()
+        if (cell := cell_at(path)) is not None:
+            return [of_cell(*cell)]
+        return [of_file(path, line, outputs)]
     place = place_name(word)
     pages = [page for page in map(Page.read, report_folders(outputs)) if page is not None]
     if place is not None:
@@ -56,6 +72,14 @@ def why(word: str, outputs: Path = Path("outputs")) -> list[Answer]:
     if answers:
         return answers
     raise SettingError(_unknown(word, name, pages, outputs))
+
+
+def _file_and_line(word: str) -> tuple[Path, int]:
+    """(file, line), line 0 where none is given."""
+    head, colon, tail = word.rpartition(":")
+    if not os.path.exists(word) and colon and DIGITS.fullmatch(tail):
+        return Path(head), int(tail)
+    return Path(word), 0
 
 
 def _of_rows(name: str, pages: Sequence[Page]) -> list[Answer]:
@@ -68,18 +92,21 @@ def _of_rows(name: str, pages: Sequence[Page]) -> list[Answer]:
             if row["id"].startswith(f"{name}."):
                 below[row["id"]] = row["verdict"]
     title = f"{name}: {len(below)} rows; hess-run why ROW says more of each"
-    return [Answer(title, rows=below)] if below else []
+    return [Answer(title, {"rows": below})] if below else []
 
 
 def _of_names(name: str, pages: Sequence[Page], outputs: Path) -> list[Answer]:
-    """The report of an experiment or of some settings, or every figure of a name."""
+    """The report of an experiment or of some settings, every figure of a name, or a cell."""
     answers = []
     for page in pages:
         if name in (page.name, page.manifest["settings_key"]):
-            answers.append(of_file(page.folder, outputs))
+            answers.append(of_file(page.folder, 0, outputs))
         for figure in page.figures:
             if figure.name == name:
-                answers.append(of_file(page.folder / figure.file, outputs))
+                answers.append(of_file(page.folder / figure.file, 0, outputs))
+        if any(cell["id"] == name for cell in page.cells):
+            cell = Store(outputs, page.name).find(name)
+            answers += [of_meta(cell.meta, name)] if cell is not None else []
     return answers
 
 

@@ -129,3 +129,13 @@ def _stamp(path: Path) -> tuple[int, ...]:
             raise
         return ()
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def cell_at(path: Path) -> tuple[CellFiles, str] | None:
+    """Where the cell is read from that a path leads to or into, and its name; None for no cell."""
+    if path.suffix == SUFFIX and path.parent.name == "cells" and path.is_file():
+        return Working(path.parent), path.stem
+    for folder in (path, *path.parents):
+        if (folder / CELL_JSON).is_file():
+            return Folders(folder.parent), folder.name
+    return None

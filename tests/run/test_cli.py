@@ -193,8 +193,11 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     status, out, _ = stored("plan", "-m", "experiment=toy", "width=1,2", "seed=42,43", "--json")
     states = [record["state"] for record in json.loads(out)]
     assert status == 0 and (states.count("stored"), states.count("to run")) == (4, 4)
-    status, out, _ = stored("store", "check", "--json")
-    assert status == 0 and json.loads(out)
+    for words in (["store", "check"], ["why", "outputs/toy/numbers.csv:2"]):
+        status, out, _ = stored(*words, "--json")
+        assert status == 0 and json.loads(out)
+    (answer,) = json.loads(stored("why", "outputs/toy/numbers.csv:2", "--json")[1])
+    assert answer["cells"][0]["seed"] == 42 and answer["settings"]["profile"] == "paper"
     for key in ("figure", "figure_width"):
         assert f"{key}: expected experiment=NAME next to it" in stored("report", f"{key}=5")[2]
     assert "figure: expected one of" in stored("report", "experiment=toy", "figure=none")[2]

@@ -13,6 +13,7 @@ from experiments.scalar_spectrum import spectra
 from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
+from runner.run.answer_lines import lines
 from runner.run.command_line import parse
 from runner.run.config.overrides import Arguments
 from runner.run.costs import Costs, duration
@@ -27,11 +28,8 @@ from runner.store.job import Job
 from runner.store.working import Working
 from tests.errors import refusal
 from tests.report.test_site import report
+from tests.run.conftest import unpacked
 from tests.run.toy import Toy
-
-
-def answered(answers):
-    return "\n".join(line for answer in answers for line in answer.lines())
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +77,9 @@ def test_a_demo_whose_cell_fails_ends_with_status_1(tmp_path, monkeypatch, capsy
 
 
 def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
-    monkeypatch.setattr("runner.run.provenance.SHOWN_CELLS", 3)
+    monkeypatch.setattr("runner.run.answer_lines.SHOWN_CELLS", 3)
     figure = next(shown.rglob("figures/*.png"))
-    text = answered(why(str(figure)))
+    text = "\n".join(lines(why(str(figure))))
     assert "cells     10\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
     assert (
         "and 7 more\n" in text
@@ -95,16 +93,27 @@ def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
 
 def test_why_knows_a_copied_figure_by_what_it_says_of_itself(shown, tmp_path):
     copy = shutil.copy(next(shown.rglob("figures/*.png")), tmp_path / "slide.png")
-    assert "cells     10\n" in answered(why(str(copy), shown))
-    assert "its cells are not here" in answered(why(str(copy), tmp_path))
+    assert "cells     10\n" in "\n".join(lines(why(str(copy), shown)))
+    assert "its cells are not here" in "\n".join(lines(why(str(copy), tmp_path)))
 
 
-def test_why_of_a_table_names_the_cells_that_have_it(shown):
-    folder = shown / "scalar_spectrum"
-    assert "cells     5\n" in answered(why(str(folder / "relu_cells.csv")))
-    for wrong in (f"{folder}/relu_cells.csv:2", "nowhere.png", __file__):
-        with refusal("why: ", SettingError):
+def test_why_of_a_line_and_of_a_cell(shown, tmp_path):
+    folder = shutil.copytree(shown, tmp_path / "copy") / "scalar_spectrum"
+    table = folder / "relu_cells.csv"
+    table.write_text(table.read_text().replace("cells,42,1,", "cells,41,1,"))
+    assert "cells     1" in "\n".join(lines(why(f"{table}:2")))
+    assert "cells     0" in "\n".join(lines(why(f"{table}:3")))  # only those that agree with it
+    for wrong in (f"{table}:99999", "nowhere.png", __file__):
+        with refusal("why: .*line" if ":" in wrong else "why: ", SettingError):
             why(wrong)
+    cell = min((folder / "cells").glob("*.zip"))
+    earlier = unpacked(cell, tmp_path)
+    whole = why(str(cell))[0]
+    assert ", whole" in whole.title and why(str(earlier / "cell.json"))[0] == whole
+    (earlier / "relu_cells.csv.gz").write_bytes(b"")
+    assert "damaged: relu_cells.csv.gz" in why(str(earlier))[0].title
+    cell.write_bytes(b"")
+    assert "damaged" in why(str(cell))[0].title
 
 
 def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
@@ -177,7 +186,7 @@ def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):
 
 def test_why_opens_a_row_by_its_anchor(tmp_path):
     report(tmp_path)
-    text = answered(why(f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", tmp_path))
+    text = "\n".join(lines(why(f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", tmp_path)))
     expected = (
         "printed   1 ± 0.1",
         "seeds     42: 1, 43: 1",
@@ -186,7 +195,7 @@ def test_why_opens_a_row_by_its_anchor(tmp_path):
         "reproduced",
     )
     assert all(line in text for line in expected), text
-    assert "R falls with d" in answered(why("dag.exp3.falls", tmp_path))
+    assert "R falls with d" in "\n".join(lines(why("dag.exp3.falls", tmp_path)))
     with refusal(r"did you mean dag\.T5\.relu\.final\.0\.gap", SettingError):
         why("dag.T5.relu.final.0.gab", tmp_path)
     with refusal("no report below", SettingError):

@@ -7,6 +7,7 @@ import pytest
 
 from runner.report.commands import run_words
 from runner.report.page import Page
+from runner.run.answer_lines import lines
 from runner.run.places import judgement, place_name
 from runner.run.why import why
 from runner.store.archive import report_folders
@@ -26,24 +27,24 @@ def test_a_table_is_answered_by_a_sentence_and_its_rows(command, published):
 
 def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_path):
     (answer,) = why("Fig.3 of WS", tmp_path)
-    facts = dict(answer.facts)
-    assert facts["measure"][0] == "hess-run -m experiment=ws_bound seed=42,43,44,45,46"
-    assert "ws.ws_bound.distorted-boundaries" in answer.rows and len(facts["figures"]) == 6
-    for i in (0, 3):
-        file, measure, redraw = facts["figures"][i : i + 3]
-        assert Path(file).is_file()
+    record = answer.record()
+    assert record["measure"] == {"ws_bound": "hess-run -m experiment=ws_bound seed=42,43,44,45,46"}
+    assert "ws.ws_bound.distorted-boundaries" in record["rows"] and len(record["figures"]) == 2
+    for figure in record["figures"]:
+        name = Path(figure["file"]).stem
+        assert Path(figure["file"]).is_file() and figure["experiment"] == "ws_bound"
         settings = (
             "experiment=ws_bound 'hidden=[3]' portrait_hidden=3 'rate=[0.1]' portrait_rate=0.1"
         )
-        assert measure.startswith(f"  hess-run -m {settings} ")
-        assert measure.endswith(" seed=42,43,44,45,46")
-        assert redraw.startswith(f"  hess-run report {settings} ")
-        assert redraw.endswith(f" figure={Path(file).stem}")
-    shown = "\n".join(answer.lines())
-    assert file in shown and measure in shown and redraw in shown
+        assert figure["measure"].startswith(f"hess-run -m {settings} ")
+        assert figure["measure"].endswith(" seed=42,43,44,45,46")
+        assert figure["redraw"].startswith(f"hess-run report {settings} ")
+        assert figure["redraw"].endswith(f" figure={name}")
+    shown = "\n".join(lines([answer]))
+    assert figure["file"] in shown and figure["measure"] in shown and figure["redraw"] in shown
     assert "hess-run show ws_bound" in shown
     (answer,) = why("DAG Fig. 6", tmp_path)
-    assert dict(answer.facts)["figures"] and "no row is judged" in answer.title
+    assert answer.record()["figures"] and "no row is judged" in answer.title
 
 
 PLACES = """
@@ -79,7 +80,7 @@ def test_files_and_rows_are_no_places():
 
 @pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_name_that_why_prints_is_one_that_it_takes(every, published, monkeypatch, tmp_path):
-    """Rows, beginnings of rows, places, figures, experiments and settings of all reports."""
+    """Rows, beginnings of rows, places, figures, experiments, settings and cells of all reports."""
     pages = [page for page in map(Page.read, report_folders(tmp_path)) if page is not None]
     monkeypatch.setattr("runner.run.why.report_folders", lambda outputs: [p.folder for p in pages])
     monkeypatch.setattr("runner.run.why.Page.read", {p.folder: p for p in pages}.get)
@@ -92,6 +93,7 @@ def test_every_name_that_why_prints_is_one_that_it_takes(every, published, monke
     for page in pages:
         names |= {page.name: f"{page.name}: ", page.manifest["settings_key"]: f"{page.name}: "}
         names |= {figure.name: f"{figure.name}.png: " for figure in page.figures}
+        names |= {page.cells[0]["id"]: f"cell {page.cells[0]['id']} of {page.name}"}
     assert len(rows) > 1000 and len(names) > 1500
     for name, begin in list(names.items())[::every]:
         assert why(name, tmp_path)[0].title.startswith(begin), name
@@ -121,15 +123,16 @@ def test_the_answer_counts_what_agrees(verdicts, sentence):
 
 def test_a_row_that_does_not_agree_says_why_below_its_name(published, tmp_path):
     (answer,) = why("Table 8", tmp_path)
-    opened = [name for name, verdict in answer.rows.items() if verdict == "inconclusive"]
-    assert opened and opened == [*answer.why]
-    shown = answer.lines()
+    record = answer.record()
+    opened = [name for name, verdict in record["rows"].items() if verdict == "inconclusive"]
+    assert opened and opened == [*record["why"]]
+    shown = lines([answer])
     for name in opened:
         reason = shown[shown.index(f"  {name}  inconclusive") + 1].strip()
-        assert reason == answer.why[name]
+        assert reason == record["why"][name]
         assert "would be not reproduced" in reason or " cells are not measured (seed" in reason
     (row,) = why(opened[0], tmp_path)
-    assert dict(row.facts)["why"] == answer.why[opened[0]]
+    assert row.record()["why"] == record["why"][opened[0]]
 
 
 def test_the_command_of_a_report_names_profile_changes_and_folder():
@@ -146,7 +149,7 @@ def test_the_command_of_a_report_names_profile_changes_and_folder():
 def test_a_figure_names_the_cells_that_are_not_measured(published, tmp_path):
     (answer,) = why(str(published / "exp6_resnet18" / "figures" / "fig7_resonance.png"), tmp_path)
     manifest = json.loads((published / "exp6_resnet18" / "manifest.json").read_text())
-    shown = answer.lines()
+    shown = lines([answer])
     for cell in manifest["missing"]:
         assert f"            {cell}" in shown
     assert bool(manifest["missing"]) == any(line.startswith("  missing ") for line in shown)

@@ -1,0 +1,121 @@
+"""The answers of `hess-run why` in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from runner.contract import Cell
+from runner.run.provenance import Answer, Record
+
+SHOWN_CELLS = 12
+INDENT = " " * 12
+
+
+def lines(answers: Iterable[Answer]) -> list[str]:
+    """The answers in lines: a title, then a line for each fact, or several."""
+    shown = []
+    for answer in answers:
+        shown.append(answer.title)
+        facts = dict(answer.record())
+        del facts["title"]
+        rows = facts.pop("rows", {})
+        reasons = facts.pop("why", {}) if rows else {}
+        for name, value in facts.items():
+            in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
+            first, *others = in_words(value)
+            shown.append(f"  {name.partition(' ')[0]:9s} {first}")
+            shown += [f"{INDENT}{line}" for line in others]
+        for anchor, verdict in rows.items():
+            shown.append(f"  {anchor}  {verdict}")
+            if anchor in reasons:
+                shown.append(f"      {reasons[anchor]}")
+    return shown
+
+
+def _in_a_line(value: Any) -> list[str]:
+    """A text or number; a mapping as key=value."""
+    if isinstance(value, Mapping):
+        return [", ".join(f"{key}={item}" for key, item in value.items())]
+    return [_shown(value)]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+
+
+def _counted(counts: Mapping[str, int]) -> list[str]:
+    return [", ".join(f"{name} ({count})" for name, count in counts.items())]
+
+
+def _cell(cell: Record) -> list[str]:
+    return [f"seed={cell['seed']} {Cell(cell['params']).label}"]
+
+
+def _cells(cells: Sequence[Record]) -> list[str]:
+    """How many cells, and the first of them."""
+    found = [f"{cell['id']} {_cell(cell)[0]}" for cell in cells[:SHOWN_CELLS]]
+    if len(cells) > SHOWN_CELLS:
+        found.append(f"and {len(cells) - SHOWN_CELLS} more")
+    return [str(len(cells)), *found]
+
+
+def _missing(cells: Sequence[str]) -> list[str]:
+    """How many cells are not measured, and the first of them."""
+    shown = [*cells[:SHOWN_CELLS]]
+    if len(cells) > SHOWN_CELLS:
+        shown.append(f"and {len(cells) - SHOWN_CELLS} more")
+    return [f"{len(cells)} not measured", *shown]
+
+
+def _figures(figures: Sequence[Record]) -> list[str]:
+    """The file of each, and how it is measured, where it has settings of its own, and drawn."""
+    shown = []
+    for figure in figures:
+        made = [f"  {figure[key]}" for key in ("measure", "redraw") if key in figure]
+        shown += [figure["file"], *made]
+    return shown
+
+
+def _commands(by_experiment: Mapping[str, str]) -> list[str]:
+    """What measures it, and where the settings are explained."""
+    shown = []
+    for name, command in by_experiment.items():
+        shown += [command, f"  settings: hess-run show {name}"]
+    return shown
+
+
+def _spread(value: Mapping[str, float]) -> list[str]:
+    std = f" ± {value['std']:.2g}" if "std" in value else ""
+    return [f"{value['mean']:.4g}{std}" if "mean" in value else std]
+
+
+def _seeds(values: Mapping[int, float]) -> list[str]:
+    return [", ".join(f"{seed}: {_shown(value)}" for seed, value in values.items())]
+
+
+def _settings(value: Record) -> list[str]:
+    return [f"{value['key']}, profile {value['profile']} {value.get('changed', '')}".rstrip()]
+
+
+def _tables(rows: Mapping[str, int]) -> list[str]:
+    return [", ".join(f"{name} ({count} rows)" for name, count in rows.items())]
+
+
+IN_WORDS: Mapping[str, Callable[[Any], list[str]]] = {
+    "cell": _cell,
+    "cells": _cells,
+    "figures": _figures,
+    "measure": _commands,
+    "missing": _missing,
+    "commits": _counted,
+    "CPU": _counted,
+    "measured between": lambda times: [f"{times[0]} to {times[1]}"],
+    "ours": _spread,
+    "printed": _spread,
+    "seeds": _seeds,
+    "settings": _settings,
+    "tables": _tables,
+    "written": lambda value: [f"{value['time']}, by commit {value['commit']}"],
+}
+"""Facts that are no text, number or plain mapping -> their lines."""
