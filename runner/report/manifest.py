@@ -26,38 +26,37 @@ JOURNAL = ".texts.hess-run"
 """SHA-256 of the texts of a report that is being written: those of a killed one are replaced."""
 MARKED = re.compile(rb"hess[-_]run|window\.hess")
 """In every other file that this program writes here."""
-TYPES: Mapping[str, tuple[type, type | None]] = {
-    "experiment": (str, None),
-    "title": (str, None),
-    "paper": (str, None),
-    "profile": (str, None),
-    "changed": (str, None),
-    "scope": (dict, None),
-    "fingerprint": (str, None),
-    "settings": (dict, None),
-    "settings_key": (str, None),
-    "drawn_with": (dict, dict),
-    "seeds": (list, int),
-    "cells": (list, dict),
-    "missing": (list, str),
-    "failures": (list, dict),
-    "fill_commands": (list, str),
-    "software": (dict, None),
-    "written": (str, None),
-    "claims": (dict, int),
-    "extensions": (dict, int),
-    "scorecard": (dict, int),
-    "report_failures": (list, dict),
-    "certificates": (list, str),
-    "notes": (list, str),
-    "captions": (dict, str),
-    "alts": (dict, str),
-    "sources": (dict, str),
-    "left_out": (list, str),
-    "files": (dict, str),
+TYPES: Mapping[str, type] = {
+    "experiment": str,
+    "title": str,
+    "paper": str,
+    "profile": str,
+    "changed": str,
+    "scope": dict,
+    "fingerprint": str,
+    "settings": dict,
+    "settings_key": str,
+    "drawn_with": dict,
+    "seeds": list,
+    "cells": list,
+    "missing": list,
+    "failures": list,
+    "fill_commands": list,
+    "software": dict,
+    "written": str,
+    "claims": dict,
+    "extensions": dict,
+    "scorecard": dict,
+    "report_failures": list,
+    "certificates": list,
+    "notes": list,
+    "captions": dict,
+    "alts": dict,
+    "sources": dict,
+    "left_out": list,
+    "files": dict,
 }
-"""Key -> type of its value and of the items in it."""
-CELL: Mapping[str, type] = {"id": str, "params": dict, "seed": int}
+"""Key -> type of its value."""
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -72,16 +71,10 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not re.fullmatch(r"\w[\w.-]*", str(record.get("experiment"))):
         return None
     whole = dict(record)
-    for key, (kind, _) in TYPES.items():
+    for key, kind in TYPES.items():
         whole.setdefault(key, kind())
-    fits = all(_fits(whole[key], *types) for key, types in TYPES.items())
-    if not fits or not all(map(_is_cell, whole["cells"])):
-        return None
-    return whole if all(map(_inside, whole["files"])) else None
-
-
-def _is_cell(record: Mapping[str, Any]) -> bool:
-    return all(isinstance(record.get(key), kind) for key, kind in CELL.items())
+    fits = all(isinstance(whole[key], kind) for key, kind in TYPES.items())
+    return whole if fits and all(map(_inside, whole["files"])) else None
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -158,14 +151,6 @@ def _sum(path: Path) -> str:
         return sha256(path)
     except OSError:
         return ""
-
-
-def _fits(value: Any, kind: type, items: type | None) -> bool:
-    fits = isinstance(value, kind)
-    if not fits or items is None:
-        return fits
-    inside = value.values() if kind is dict else value
-    return all(isinstance(item, items) for item in inside)
 
 
 def _inside(file: str) -> bool:
