@@ -13,7 +13,6 @@ from runner.curvature import (
     LayerOperator,
     ParameterOperator,
     split_blocks,
-    verify,
 )
 from tests.curvature.cases import dense_gauss_newton, dense_hessian, make
 from tests.curvature.contract import BlockContract, EstimatorContract
@@ -93,15 +92,7 @@ class ParameterContract(BlockContract):
 
 
 class TestParameterHessian(ParameterContract, EstimatorContract):
-    def test_it_is_certified_group_by_group_and_a_change_is_told(self):
-        for dtype in self.dtypes:
-            found = verify(self.build(dtype), generator=seeded())
-            assert found.ok and not found.reasons and set(found.nodes) == {"0", "2"}, str(found)
-        operator = self.build()
-        right, factor = operator._of_rows, torch.cat([torch.ones(16), torch.full((15,), 1.01)])
-        operator._of_rows = lambda rows: right(rows) * factor
-        wrong = verify(operator, generator=seeded())
-        assert not wrong.ok and "group '2'" in wrong.reasons[0] and wrong.nodes["0"] < 1e-7
+    pass
 
 
 class TestParameterGaussNewton(ParameterContract):
@@ -127,14 +118,6 @@ class LayerContract(ParameterContract):
         split = split_blocks(dag, x, y, ["0", "2"])
         blocks = {"hessian": split.total, "gauss_newton": split.gauss_newton}[self.part]
         return assembled(blocks, ["0", "2"])
-
-    def test_the_rest_of_the_hessian_is_the_tensor_part(self):
-        """H = GN + T, T of the stated graph."""
-        operator = self.build()
-        x, y = (torch.cat(t) for t in zip(*operator.data, strict=True))
-        tensor = split_blocks(Dag.from_sequential(operator.module), x, y, ["0", "2"]).tensor
-        rest = operator.with_part("hessian").dense() - operator.with_part("gauss_newton").dense()
-        assert float((rest - assembled(tensor, ["0", "2"])).abs().max()) < 1e-12
 
 
 class TestLayerHessian(LayerContract, EstimatorContract):

@@ -3,6 +3,7 @@ layers' outputs."""
 
 import copy
 from collections import OrderedDict
+from functools import partial
 
 import pytest
 import torch
@@ -119,43 +120,31 @@ def test_functional_transforms_and_casts_inside(name):
     agrees(ModuleCase(own(INSIDE[name]), X, Y, CROSS, ["b", "c"] if name != "vmap" else ["c"]))
 
 
-class Switching(nn.Module):
-    """A network that changes a number between two calls of one layer and puts it back at its end;
-    or counts calls."""
+PLACES = {
+    "a number in a dictionary": (lambda m: m.by_name, "s"),
+    "a number in a list": (lambda m: m.listed, 0),
+    "an attribute": (vars, "scale"),
+    "a buffer": (lambda m: m._buffers, "level"),
+}
 
-    def __init__(self, kind):
-        super().__init__()
-        self.kind, self.calls = kind, 0
-        self.a, self.b, self.h = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
-        self.scale = {"dict": {"s": 1.0}, "list": [1.0], "tensor": torch.tensor(1.0).double()}.get(
-            kind, 1.0
-        )
-        self.register_buffer("level", torch.tensor(1.0).double())
 
-    def put(self, value):
-        if self.kind == "dict":
-            self.scale["s"] = value
-        elif self.kind == "list":
-            self.scale[0] = value
-        elif self.kind == "tensor":
-            self.scale = torch.tensor(value).double()
-        elif self.kind == "buffer":
-            self.level = torch.tensor(value).double()
-        self.calls += 1
+def switching(place):
+    """A network that changes a number between two layers and puts it back; it counts its calls."""
+    held, key = PLACES[place]
 
-    def get(self):
-        if self.kind == "dict":
-            return self.scale["s"]
-        if self.kind == "list":
-            return self.scale[0]
-        return self.scale if self.kind == "tensor" else self.level
+    def forward(m, t):
+        m.calls += 1
+        u = torch.tanh(held(m)[key] * m.a(t))
+        held(m)[key] = 3 * held(m)[key]
+        v = torch.tanh(held(m)[key] * m.b(u))
+        held(m)[key] = held(m)[key] / 3
+        return m.h(v)
 
-    def forward(self, t):
-        u = torch.tanh(self.get() * self.a(t))
-        self.put(3.0)
-        v = torch.tanh(self.get() * self.b(u))
-        self.put(1.0)
-        return self.h(v)
+    layers = {"a": nn.Linear(3, 4), "b": nn.Linear(4, 4), "h": nn.Linear(4, 2)}
+    scale = torch.tensor(1.0).double()
+    module = Own(forward, **layers, calls=0, by_name={"s": 1.0}, listed=[1.0], scale=scale)
+    module.register_buffer("level", scale.clone())
+    return module
 
 
 class Cyclic(nn.Module):
@@ -181,8 +170,7 @@ def forgetting(m, t):
     return out
 
 
-STATES = {kind: lambda kind=kind: Switching(kind) for kind in ("dict", "list", "tensor", "buffer")}
-STATES |= {"a count": lambda: Switching("count"), "cyclic": Cyclic}
+STATES = {place: partial(switching, place) for place in PLACES} | {"cyclic": Cyclic}
 STATES |= {"forgetting": lambda: Own(forgetting, a=nn.Linear(3, 4), h=nn.Linear(4, 2), kept=None)}
 
 

@@ -141,29 +141,6 @@ def test_a_float32_network_of_relus_is_decided_in_a_float64_copy():
     assert verify(operator).ok
 
 
-def test_layers_that_are_never_called_and_names_that_are_none():
-    attention = nn.MultiheadAttention(4, 2, batch_first=True)
-    module = Own(
-        lambda m, t: m.head(m.attend(t, t, t)[0].mean(1)), attend=attention, head=nn.Linear(4, 3)
-    ).double()
-    batch = torch.randn(3, 2, 4).double(), torch.arange(3)
-    with refusal(r"layer 'attend.out_proj' is never called"):
-        LayerOperator(module, CROSS, batch, ["attend.out_proj", "head"])
-    assert LayerOperator(module, CROSS, batch, ["attend", "head"]).sizes == {"attend": 8, "head": 3}
-
-
-def test_one_example_and_a_second_call():
-    module = Own(
-        lambda m, t: m.last(m.act(m.first(m.act(t)))),
-        act=nn.Tanh(),
-        first=nn.Linear(4, 4),
-        last=nn.Linear(4, 3),
-    )
-    x, y = data(1)
-    operator = LayerOperator(module.double(), CROSS, (x, y), ["act", "last"])
-    assert operator.sizes == {"act": 4, "act#2": 4, "last": 3}
-
-
 def test_complex_outputs_of_layers_are_perturbed_as_pairs():
     module = Own(
         lambda m, t: m.last(torch.fft.irfft(m.spectrum(m.first(t)), n=4).tanh()),

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.func import grad, vmap
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runner.curvature import ParameterOperator, inter_layer_metrics, verify
@@ -313,6 +314,23 @@ def forces():
     return Own(force, energy=tanh_net(4, 5, 1))
 
 
+def slopes():
+    return Own(lambda m, t: vmap(grad(lambda row: m.net(row).sum()))(t), net=tanh_net(4, 5, 1))
+
+
+def residual(m, t):
+    """Of an equation that u and its derivative by the input satisfy."""
+    u = m.net(t).sum(1, keepdim=True)
+    return torch.autograd.grad(u.sum(), t, create_graph=True)[0] + u
+
+
+def mixing():
+    """With a sparse buffer."""
+    module = Own(lambda m, t: torch.sparse.mm(m.mix, m.net(t)), net=tanh_net(4, 5, 4))
+    module.register_buffer("mix", torch.eye(6).flip(0).to_sparse())
+    return module
+
+
 def at_time():
     """A first input of one row for all examples."""
     run = lambda m, time, t: m.inner(torch.cat([t, time.expand(len(t), 1)], 1)).tanh()  # noqa: E731
@@ -355,6 +373,10 @@ RIGHT = {
     "differentiates": (forces, "mse", (torch.randn(6, 4), torch.randn(6, 4)), {}),
     "differentiates, Gauss-Newton": (forces, "mse", (torch.randn(6, 4), torch.randn(6, 4)),
                                      {"part": "gauss_newton"}),
+    "differentiates by torch.func": (slopes, "mse", (torch.randn(6, 4), torch.randn(6, 4)), {}),
+    "an input with a gradient": (lambda: Own(residual, net=tanh_net(4, 5, 1)), "mse",
+                                 (torch.randn(6, 4).requires_grad_(), torch.randn(6, 4)), {}),
+    "a sparse buffer": (mixing, "mse", (torch.randn(6, 4), torch.randn(6, 4)), {}),
     "one row for all": (at_time, "mse",
                         ((torch.tensor([0.5]), torch.randn(8, 3)), torch.randn(8, 3)), {}),
     "fitted to rounding": (fitted, "cross_entropy",

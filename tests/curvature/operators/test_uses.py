@@ -8,7 +8,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.data import DataLoader, TensorDataset
@@ -158,36 +157,6 @@ def test_batches_that_cannot_be_cut_and_have_other_numbers_of_rows_ask_for_weigh
     equal = [graphs([2, 4]), graphs([3, 3])]
     operator = ParameterOperator(module, loss, equal)
     assert relative(operator.dense(), weighted(module, loss, equal, [1, 1])) < 1e-12
-
-
-def test_inputs_that_require_a_gradient_keep_that():
-    def residual(m, x):
-        u = m.net(x).sum(1, keepdim=True)
-        return torch.autograd.grad(u.sum(), x, create_graph=True)[0] + u
-
-    module, x = Own(residual, net=net()), X.clone().requires_grad_()
-    operator = ParameterOperator(module, nn.MSELoss(), (x, X.cos()))
-    parameters = list(module.parameters())
-    value = F.mse_loss(module(x), X.cos())
-    v = torch.randn(operator.shape[0], generator=seeded()).double()
-    parts = v.split([p.numel() for p in parameters])
-    pieces = [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]
-    expected = torch.cat([image.flatten() for image in twice(value, parameters, pieces)])
-    assert relative(operator @ v, expected) < 1e-11
-    assert x.requires_grad and x.grad is None
-
-
-def test_a_module_that_learns_in_its_forward_pass():
-    def adapted(m, x):
-        inner = torch.tanh(x[:2] @ m.w).square().mean()
-        (slope,) = torch.autograd.grad(inner, m.w, create_graph=True)
-        return x @ (m.w - 0.5 * slope).sin()
-
-    module = Own(adapted, w=nn.Parameter(torch.randn(3, 3, generator=seeded()).double()))
-    operator = ParameterOperator(module, CROSS, (X, Y))
-    v = torch.randn(9, generator=seeded(1)).double()
-    (expected,) = twice(CROSS(module(X), Y), [module.w], [v.view(3, 3)])
-    assert relative(operator @ v, expected.flatten()) < 1e-12
 
 
 # ------------------------------------------------------------------ the module
@@ -434,15 +403,6 @@ def test_a_product_can_be_differentiated_by_its_vector():
     assert relative(slope, 2 * operator.dense().sum(0)) < 1e-12
     with torch.no_grad():
         assert not (operator @ v).requires_grad
-
-
-def test_a_sparse_buffer():
-    module = Own(lambda m, x: torch.sparse.mm(m.mix, m.net(x)), net=net())
-    mix = torch.eye(9).double() + torch.eye(9).double().flip(0)
-    module.register_buffer("mix", mix.to_sparse())
-    dense = Own(lambda m, x: mix @ m.net(x), net=module.net)
-    operator = ParameterOperator(module, CROSS, (X, Y))
-    assert relative(operator.dense(), parameter_matrix("hessian", dense, CROSS, X, Y)) < 1e-12
 
 
 def test_operators_are_not_pickled():
