@@ -11,7 +11,6 @@ from runner.report.captions import (
     caption,
     finding,
     place_of,
-    places,
 )
 from runner.report.commands import figure_commands
 from runner.run.config import experiment_names, preview
@@ -75,12 +74,6 @@ MANIFEST = {"seeds": [42, 43, 44], "cells": [{"git_commit": "abc"}, {"git_commit
 )
 def test_a_figure_knows_the_one_that_it_redraws(name, what, place):
     assert place_of(name, what) == place
-
-
-def test_places_are_read_in_all_their_spellings():
-    assert places("Section 5.3 (b), Fig. 5; Tables 8 and N.8, Figure 12D") == {
-        *("Fig. 5", "Table 8", "Table N.8", "Fig. 12")
-    }
 
 
 def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from runner.run import config
-from runner.run.agreement import Agreement, agreement, common_digits
+from runner.run.agreement import Agreement, agreement
 from runner.run.execute import run
 from runner.run.publish import publish
 from tests.run.conftest import TWO_CELLS
@@ -51,10 +51,3 @@ def test_every_number_that_differs_is_counted():
     assert found.line.endswith("fewer digits mostly in numbers.x (1); 2 of 6 other entries differ")
     found.add("numbers", measured[:3], published)
     assert (found.others, found.differing) == (14, 10)
-
-
-@pytest.mark.parametrize(
-    "ours, theirs, digits", [(0.0, 0.0, 16), (0.0, 1e-300, 0), (1.0, 1.001, 3)]
-)
-def test_common_digits(ours, theirs, digits):
-    assert common_digits(ours, theirs) == digits

@@ -18,7 +18,7 @@ from runner.report.draw import DPI
 from runner.run import config
 from runner.store import tables
 from runner.store.store import Store
-from tests.run.conftest import cell_tables, command_environment, opened
+from tests.run.conftest import cell_tables, opened
 from tests.run.toy import ToyAnalysis
 
 
@@ -73,25 +73,6 @@ def test_run_multirun_report_and_list(command):
     assert command("-m", "experiment=toy", "seed=42", "width=3,1,2", "outputs=swept")[0] == 0
     swept, whole = cell_tables(Path("swept")), cell_tables(Path("outputs"))
     assert len(swept) == 12 and swept.items() <= whole.items()
-
-
-@pytest.mark.slow
-def test_a_launcher_gives_the_same_bytes(command, measured):
-    launcher = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    words = [
-        "-m",
-        "experiment=toy",
-        "seed=42",
-        *launcher,
-        "shape=square,round",
-    ]  # in new interpreters
-    subprocess.run(
-        [sys.executable, "-m", "runner.cli", *words],
-        env=command_environment(),
-        check=True,
-        timeout=300,
-    )
-    assert cell_tables(Path("outputs")) == cell_tables(measured)
 
 
 def test_help_and_listing_do_not_load_torch():

@@ -10,7 +10,7 @@ import pytest
 
 from runner.contract import SettingError
 from runner.files import scratch_path
-from runner.run import config, publish
+from runner.run import config
 from runner.run.execute import run
 from runner.run.publish import publish as published
 from tests.errors import refusal
