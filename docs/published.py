@@ -68,6 +68,26 @@ def agreeing(*experiments: str) -> int:
     return sum(numbers(*experiments, verdict=word) for word in ("exact match", "reproduced"))
 
 
+OF_WAYS = ("protocol", "network", "base_width", "probes")
+"""Keys of a scorecard in which the ways to one printed number may differ."""
+
+
+def printed(*experiments: str) -> int:
+    """How many different published numbers are tested: one that is tested as described and in
+    another way has two rows, and counts once."""
+    count = 0
+    for name in experiments or _published():
+        scores = csv_of(name, "scorecard")
+        tested = scores[scores["verdict"].isin(COUNTED)]
+        keys = list(scores.columns[: scores.columns.get_loc("paper_mean") + 1])
+        same = ["source", *(key for key in keys if key not in OF_WAYS)]
+        described = tested[tested["way"] == WAYS[0]]
+        otherwise = tested[tested["way"] != WAYS[0]]
+        twice = described.merge(otherwise[same].drop_duplicates(), on=same)
+        count += len(tested) - len(twice)
+    return count
+
+
 def one_digit(*experiments: str) -> int:
     """How many of the exact matches are of numbers that are printed with one significant digit."""
     count = 0
@@ -271,7 +291,7 @@ def _select(table: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    *(number, statement, verdict, numbers, agreeing, one_digit, uncertain),
+    *(number, statement, verdict, numbers, printed, agreeing, one_digit, uncertain),
     *(statements, ways, beyond_seeds),
     *(clauses, root_causes),
     *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p, rising),

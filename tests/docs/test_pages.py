@@ -97,3 +97,20 @@ def test_digits_and_uncertain_numbers_are_counted_from_the_rows(monkeypatch):
     scores["verdict"] = ["inconclusive"] * 3 + ["reproduced"]
     scores["equivalence"] = ["inconclusive", "reproduced", "inconclusive", "inconclusive"]
     assert published.uncertain("x", way="as described") == 2 and published.one_digit("x") == 0
+
+
+def test_a_number_that_is_tested_in_two_ways_is_counted_once(monkeypatch):
+    """Four tests of three numbers: 1.5 as described and otherwise, 1.5 elsewhere, 2; one is not
+    tested."""
+    described, configured = published.WAYS[:2]
+    rows = [
+        ("R", 256, 1.5, described, "Table 1", "not reproduced"),
+        ("R", 512, 1.5, configured, "Table 1", "exact match"),
+        ("R", 512, 1.5, configured, "Table 2", "reproduced"),
+        ("C", 256, 2.0, described, "Table 1", "inconclusive"),
+        ("C", 512, 2.0, configured, "Table 1", "not run"),
+    ]
+    columns = ["metric", "base_width", "paper_mean", "way", "source", "verdict"]
+    scores = pd.DataFrame(rows, columns=columns)
+    monkeypatch.setattr(published, "csv_of", lambda name, table: scores)
+    assert published.printed("x") == 3
