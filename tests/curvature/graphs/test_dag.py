@@ -96,9 +96,3 @@ def test_conversion_keeps_weights_shared_and_the_original_untouched():
     assert single.nodes["s1"].fn is single.nodes["s3"].fn
     assert next(single.nodes["s1"].fn.parameters()).dtype == torch.float32
     assert next(case.dag.nodes["s1"].fn.parameters()).dtype == torch.float64
-
-
-def test_a_module_may_stand_twice_in_a_chain():
-    act = nn.Tanh()
-    dag = Dag.from_sequential(nn.Sequential(nn.Linear(3, 3), act, nn.Linear(3, 2), act), loss="mse")
-    assert dag.order == ("0", "1", "2", "3")

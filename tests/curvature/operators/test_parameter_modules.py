@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.func import grad, vmap
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from runner.curvature import ParameterOperator, inter_layer_metrics, verify
 from runner.curvature.function.repairs import measurable
@@ -444,43 +444,6 @@ def test_a_straight_through_estimator_is_named_and_measured_on_request():
     operator = ParameterOperator(module, "mse", data, check=False)
     image = operator @ torch.ones(16)
     assert not image[operator.groups["module"]].any() and image[operator.groups["inner"]].any()
-
-
-class AnyOrder(Sampler):
-    """Batches of several sizes, in another order at every reading."""
-
-    def __init__(self):
-        self.readings = 0
-
-    def __len__(self):
-        return 3
-
-    def __iter__(self):
-        self.readings += 1
-        parts = [range(8), range(8, 10), range(10, 15)]
-        return iter([list(parts[(i + self.readings) % 3]) for i in range(3)])
-
-
-def test_batches_of_several_sizes_in_another_order_at_every_reading():
-    given, target = torch.randn(15, 6), classes(15, 3)
-    module = tanh_net(6, 5, 3)
-    loader = DataLoader(TensorDataset(given, target), batch_sampler=AnyOrder())
-    operator = ParameterOperator(module, "cross_entropy", loader, memory_budget=300)
-    direction = torch.randn(53)
-    expected = ParameterOperator(module, "cross_entropy", (given, target)) @ direction
-    for _ in range(3):
-        assert torch.allclose(operator @ direction, expected, rtol=1e-4, atol=1e-6)
-
-
-def test_batches_without_a_target_are_measured():
-    inner, given, labels = nn.Linear(4, 3), torch.randn(8, 4), classes(8, 3)
-    module = Own(lambda m, x, labels: F.cross_entropy(m.inner(x), labels), inner=inner)
-    data = [({"x": given[s], "labels": labels[s]}, None) for s in (slice(4), slice(4, 8))]
-    expected = ParameterOperator(inner, "cross_entropy", (given, labels)) @ torch.ones(15)
-    for loss in (lambda output, _: output, None):
-        batches = data if loss else [given for given, _ in data]
-        found = ParameterOperator(module, loss, batches) @ torch.ones(15)
-        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_complex_tensors_of_the_output_are_no_constants():
