@@ -165,7 +165,9 @@ def processors(*experiments: str) -> str:
     found = set()
     for name in experiments:
         archive = published_cells(name)
-        for cell in _manifest(name)["cells"] if archive else ():
+        if archive is None:
+            continue
+        for cell in _manifest(name)["cells"]:
             stored = archive.usable(cell["id"])
             if stored is not None:
                 found.add(str(stored.meta["software"]["cpu"]).removesuffix(" Processor"))

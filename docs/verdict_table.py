@@ -55,7 +55,7 @@ def row(name: str) -> str:
             parts.append(f"{kind}: {', '.join(listed)}")
     held = "; ".join(parts)
     key = Identity.of(name, experiment).key
-    cells = Store(ROOT / "outputs", name).all(tables=False)
+    cells = Store(ROOT / "outputs", name).all()
     stored = [cell for cell in cells if cell.meta["settings_key"] == key]
     costs, measured = Costs(stored), [cell.meta["params"] for cell in stored]
     cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
