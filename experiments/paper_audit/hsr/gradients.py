@@ -31,7 +31,6 @@ from experiments.paper_audit.three_layer_terms import (
     slope,
     squares,
 )
-from experiments.paper_audit.ws_bound.trace_bounds import excess_upper
 
 CHECKS = Checks()
 Size = tuple[int, int, int]
@@ -67,9 +66,24 @@ def cases(sizes: tuple[Size, ...] = SMALL) -> list[Instance]:
     return [*instances(sizes=sizes), opposed_gelu()]
 
 
-CHECKS["hsr.eq1"] = inequality(lambda c: excess_upper(c.hessian))
-CHECKS["hsr.eq61"] = inequality(lambda c: excess_upper(-c.hessian))
-"""The lower bound of H is the upper one of −H."""
+def upper_violation(instance: Instance) -> float:
+    """Violation of Eq. 1, relative to the largest eigenvalue in modulus."""
+    eigenvalues = torch.linalg.eigvalsh(instance.hessian)
+    mean, std, dimension = moments(instance.hessian)
+    excess = eigenvalues[-1] - mean - math.sqrt(dimension - 1) * std
+    return float(excess / eigenvalues.abs().max())
+
+
+def lower_violation(instance: Instance) -> float:
+    """Violation of Eq. 61, likewise."""
+    eigenvalues = torch.linalg.eigvalsh(instance.hessian)
+    mean, std, dimension = moments(instance.hessian)
+    excess = (mean - math.sqrt(dimension - 1) * std) - eigenvalues[0]
+    return float(excess / eigenvalues.abs().max())
+
+
+CHECKS["hsr.eq1"] = inequality(upper_violation)
+CHECKS["hsr.eq61"] = inequality(lower_violation)
 CHECKS["hsr.omega"] = omega_range
 
 
