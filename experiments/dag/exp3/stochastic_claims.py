@@ -46,7 +46,7 @@ RULES: dict[str, tuple[Rule, int]] = {
         lambda says, means: in_one_table(says, means, "final"),
         PAPER_PROBES,
     ),
-    "below 1 %": (lambda says, means: over_draws(says, sizes_of(means)), TEXT_PROBES),
+    "below 1 %": (lambda says, means: over_draws(says, sizes_of(means)), PAPER_PROBES),
     "overestimation": (lambda says, means: over_draws(says, means), PAPER_PROBES),
 }
 """Statement -> its rule, and the number of probes that decides."""
@@ -55,9 +55,9 @@ RULES: dict[str, tuple[Rule, int]] = {
 def claims(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
     """The claims of the stochastic estimates, one per statement.
 
-    What the paper saw in its table is decided with the probes of the published one, what it says of
-    30 probes with 30; the other number is a variant. Its discrepancies are of means over five
-    seeds, so that one draw of every seed is one repetition of Table N.6.
+    What the paper saw in its table is decided with the probes of the published one; the number that
+    its text names is a variant. Its discrepancies are of means over five seeds, so that one draw of
+    every seed is one repetition of Table N.6.
     """
     means = of_means(draws)
     judged = Judge(says)

@@ -169,9 +169,9 @@ def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it():
     assert f"1 of {n} tables" in claim.detail
 
 
-def test_what_is_said_of_30_probes_is_held_against_30_probes():
+def test_what_is_said_of_table_n6_is_decided_with_its_100_probes():
     draws = table(1.0)
     wide = draws["probes"] == 30
     draws.loc[wide, "gap_stochastic"] += 8 * (draws["gap_stochastic"] - draws["gap_exact"])[wide]
-    assert verdict(PAPER, {"draws": draws}, "below 1 %") == "refuted"
-    assert verdicts(PAPER, {"draws": draws}, "below 1 %")["100 probes"] == "confirmed"
+    assert verdict(PAPER, {"draws": draws}, "below 1 %") == "confirmed"
+    assert verdicts(PAPER, {"draws": draws}, "below 1 %")["30 probes"] == "refuted"
