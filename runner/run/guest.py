@@ -21,13 +21,17 @@ from runner.contract import described
 
 T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-PARSERS = ("argparse.py", "_sitebuiltins.py", "guest.py")
-"""Files that exit for their callers."""
+PARSERS = ("argparse.py", "_sitebuiltins.py")
+"""Files of Python that exit for their callers."""
 end_process = os._exit
 
 
 class Stopped(RuntimeError):
     """Code of others that asked the process to end, or raised what is no Exception."""
+
+
+class _Ended(SystemExit):
+    """A call of os._exit."""
 
 
 def call(code: Callable[[], T]) -> T:
@@ -38,7 +42,7 @@ def call(code: Callable[[], T]) -> T:
     def refuse(status: int) -> NoReturn:
         if os.getpid() != process:  # a copy of this process may end
             end_process(status)
-        raise SystemExit(status)
+        raise _Ended(status)
 
     before = os._exit
     os._exit = refuse
@@ -58,7 +62,8 @@ def call(code: Callable[[], T]) -> T:
 
 def _exit_text(error: SystemExit) -> str:
     """Where sys.exit was called, and why where argparse did."""
-    frames = traceback.extract_tb(error.__traceback__)
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in every if frame.filename != __file__]
     files = [Path(frame.filename).name for frame in frames]
     last = max((i for i, file in enumerate(files) if file not in PARSERS), default=0)
     place = f"{files[last]}:{frames[last].lineno}"
@@ -67,7 +72,7 @@ def _exit_text(error: SystemExit) -> str:
             f"{place} reads command-line arguments (argparse), and there are none; give each of "
             "them a default"
         )
-    name = "os._exit" if files[-1] == "guest.py" else "sys.exit"
+    name = "os._exit" if isinstance(error, _Ended) else "sys.exit"
     return f"{place} called {name}({error.code!r}); remove that call"
 
 
