@@ -1,8 +1,5 @@
 """Made-up tables of the inter-layer experiments, whose claims have known answers."""
 
-from collections.abc import Iterable
-from itertools import product
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -11,68 +8,42 @@ import pandas as pd
 from experiments import certificates
 from experiments.dag.exp6 import measure as exp6
 from experiments.printed import statements
-from runner.contract import Cell, Claim, Context, Experiment, analyse, measure
+from runner.contract import Context, analyse, measure
 from runner.curvature import verify
 from runner.report.compare import scorecard
 from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job
+from tests.experiments.tables import claims_of, grid, joined
 
 SEEDS = (42, 43, 44, 45, 46)
 CHECKPOINTS = ("init", "mid", "final")
+SMALL = ["dataset.train=96", "dataset.test=32", "training.epochs=2"]
+SMALL += ["metric.subsamples=1", "model.width=6"]
 
 
-def quick(name: str, *overrides: str) -> Experiment:
+def quick(name, *overrides):
     """The experiment at its quick profile, made smaller still."""
-    small = [
-        "dataset.train=96",
-        "dataset.test=32",
-        "training.epochs=2",
-        "metric.subsamples=1",
-        "model.width=6",
-    ]
-    return build_job([f"experiment={name}", "profile=quick", *small, *overrides]).experiment
+    return build_job([f"experiment={name}", "profile=quick", *SMALL, *overrides]).experiment
 
 
-_CLAIMED: list[tuple[Experiment, dict[str, pd.DataFrame], list[Claim]]] = []
+def apart(table, share):
+    """A factor of each row by which seeds differ, of mean 1."""
+    return 1 + share * (table["seed"] - 44)
 
 
-def claims(experiment: Experiment, tables: dict[str, pd.DataFrame]) -> list[Claim]:
-    """The claims of these tables, decided once for the same frames."""
-    for known, frames, found in _CLAIMED:
-        if (
-            known is experiment
-            and frames.keys() == tables.keys()
-            and all(frames[n] is t for n, t in tables.items())
-        ):
-            return found
-    found = analyse(experiment, tables).claims()
-    _CLAIMED[:] = [*_CLAIMED[-19:], (experiment, dict(tables), found)]
-    return found
+def origin(**keys):
+    """Table `origin` of the authors' own networks and images."""
+    table = grid(**keys, seed=SEEDS).assign(initial="published", order="published")
+    return table.assign(train_records="official", test_records="official")
 
 
-def verdicts(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) -> dict[str, str]:
-    """part -> verdict of the one claim of that name; {"": verdict} where it has no parts."""
-    (claim,) = [c for c in claims(experiment, tables) if c.name == name]
-    others = {f"{part} (other seeds)": v for part, v in claim.other_seeds.items()}
-    return {**(claim.variants or {"": claim.verdict}), **others}
-
-
-def verdict(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) -> str:
-    """Of the one claim of that name."""
-    (found,) = [c.verdict for c in claims(experiment, tables) if c.name == name]
-    return found
-
-
-def measured(
-    experiment: Experiment, seeds: tuple[int, ...] = (1, 2), cells: Iterable[Cell] = ()
-) -> dict[str, pd.DataFrame]:
+def measured(experiment, seeds=(1, 2), cells=()):
     """These cells, or all, measured at the first seed; their numbers a percent larger at each
     other: a measurement takes a second. Certificates would take most of it: one of each part is
     made, and stands for the others."""
-    parts: dict[str, list[pd.DataFrame]] = {}
-    made: dict[str, Any] = {}
+    parts, made = {}, {}
 
-    def once(*network: Any, **about: Any) -> Any:
+    def once(*network, **about):
         part = about.get("part", "")
         if part not in made:
             made[part] = verify(*network, **about)
@@ -87,44 +58,37 @@ def measured(
             for i, seed in enumerate(seeds):
                 at_seed = {**(numbers * (1 + 0.01 * i)), **cell.params, "seed": seed}
                 parts.setdefault(name, []).append(table.assign(**at_seed))
-    return {name: pd.concat(found, ignore_index=True) for name, found in parts.items()}
+    return joined(parts)
 
 
-def check(experiment: Experiment, tables: dict[str, pd.DataFrame], /, **expected: str) -> None:
-    """The verdicts of claims: confirmed="a; b" where the claims of these names are confirmed."""
-    of = {c.name: c.verdict for c in claims(experiment, tables)}
-    for verdict, names in expected.items():
-        for name in names.split("; "):
-            assert of[name] == verdict.replace("_", " "), (
-                f"{name}: expected {verdict}, found {of[name]}"
-            )
+def scores(analysis, name):
+    """The scorecard of an analysis against the printed numbers."""
+    return scorecard(analysis.measured(), read_reference(reference_path(name)))
 
 
-def complete(
-    experiment: Experiment, name: str, tables: dict[str, pd.DataFrame], values: int
-) -> None:
+def complete(experiment, name, tables, values):
     """Each printed statement has one claim, and each of so many published values its
     measurement."""
-    assert sorted(c.name for c in claims(experiment, tables)) == sorted(statements(name))
-    scores = scorecard(analyse(experiment, tables).measured(), read_reference(reference_path(name)))
-    assert len(scores) == values and "not run" not in set(scores["verdict"])
+    assert set(claims_of(experiment, tables)) == set(statements(name))
+    found = scores(analyse(experiment, tables), name)
+    assert len(found) == values and "not run" not in set(found["verdict"])
 
 
-def end_to_end(experiment: Experiment, seeds: tuple[int, ...] = (1, 2)) -> dict[str, pd.DataFrame]:
+def end_to_end(experiment, seeds=(1, 2)):
     """The tables of all cells, of which a report can be made, and in which two seeds refute
     nothing."""
     tables = measured(experiment, seeds)
     analysis = analyse(experiment, tables)
     assert len(tables["certificate"]) and len(analysis.measured())
     assert analysis.figures() and analysis.statistics() is not None
-    assert "refuted" not in {c.verdict for c in claims(experiment, tables)}
+    assert "refuted" not in {claim.verdict for claim in claims_of(experiment, tables).values()}
     return tables
 
 
 def kept(make):
     """`make`, called once for the same arguments. The frames are shared, the dictionary is the
     caller's own."""
-    made: dict[str, dict[str, pd.DataFrame]] = {}
+    made = {}
 
     def call(**arguments):
         key = repr(arguments)
@@ -141,43 +105,37 @@ def decay(
 ):
     """distances and networks with R = scale e^(−rate d) and C of the same rate, a little apart
     between seeds."""
-    keys = product(depths, (plain, "residual"), CHECKPOINTS, seeds, (0, 1, 2))
-    networks = pd.DataFrame(keys, columns=["depth", "arch", "checkpoint", "seed", "images"])
-    jitter = 1 + 0.002 * (networks["seed"] - 44)
-    distances = networks.merge(pd.DataFrame({"distance": range(max(depths))}), how="cross")
+    archs = (plain, "residual")
+    networks = grid(depth=depths, arch=archs, checkpoint=CHECKPOINTS, seed=seeds, images=(0, 1, 2))
+    distances = networks.merge(grid(distance=range(max(depths))), how="cross")
     distances = distances[distances["distance"] < distances["depth"]].reset_index(drop=True)
-    apart = 1 + 0.002 * (distances["seed"] - 44)
-    rate = distances["arch"].map({plain: plain_rate, "residual": residual_rate}) * apart
+    by_seed = apart(distances, 0.002)
+    rate = distances["arch"].map({plain: plain_rate, "residual": residual_rate}) * by_seed
     shape = np.exp(-rate * distances["distance"])
-    size = distances["checkpoint"].map(scale or {"init": 0.1, "mid": 0.5, "final": 1.0}) * apart
+    size = distances["checkpoint"].map(scale or {"init": 0.1, "mid": 0.5, "final": 1.0}) * by_seed
     values = {"pairs": distances["depth"] - distances["distance"], "C": shape, "R": size * shape}
     means = {"rho": 2.59, "lyapunov_1": -0.02, "lyapunov_log_norm": 0.2, "test_accuracy": 0.498}
+    by_network = {name: mean * apart(networks, 0.002) for name, mean in means.items()}
     return {
         "distances": distances.assign(**values, D=2.0, R_examples=1.0, gn=1.0, tensor=0.5),
-        "networks": networks.assign(
-            **{name: mean * jitter for name, mean in means.items()}, status="ok"
-        ),
+        "networks": networks.assign(**by_network, status="ok"),
     }
 
 
 def gaps(values, curvature, accuracy, seeds=SEEDS, largest_tensor=0.0):
     """Tables of Exps. 3 and 3b. values: activation -> gap, the same at each checkpoint, a bit apart
     between seeds."""
-    columns = ["activation", "seed", "checkpoint"]
-    pairs = pd.DataFrame(product(values, seeds, CHECKPOINTS), columns=columns).assign(
-        frob_tensor=largest_tensor
-    )
-    networks = pairs[columns].merge(pd.DataFrame({"images": range(3)}), how="cross")
-    distances = networks.merge(pd.DataFrame({"distance": range(3)}), how="cross")
-    own, jitter = networks["activation"], 1 + 0.001 * (networks["seed"] - 44)
-    networks = networks.assign(
-        sigma_pp_squared=own.map(curvature), test_accuracy=own.map(accuracy) * jitter
-    )
-    gap, apart = distances["activation"].map(values), 1 + 0.001 * (distances["seed"] - 44)
-    parts = {
-        "pairs": 3 - distances["distance"],
-        "gn": 1.0,
-        "tensor": gap * apart,
-        "gap_of_pairs": gap,
+    pairs = grid(activation=values, seed=seeds, checkpoint=CHECKPOINTS)
+    networks = pairs.merge(grid(images=range(3)), how="cross")
+    distances = networks.merge(grid(distance=range(3)), how="cross")
+    gap = distances["activation"].map(values)
+    own = networks["activation"]
+    parts = {"pairs": 3 - distances["distance"], "gn": 1.0, "gap_of_pairs": gap}
+    return {
+        "pairs": pairs.assign(frob_tensor=largest_tensor),
+        "distances": distances.assign(**parts, tensor=gap * apart(distances, 0.001)),
+        "networks": networks.assign(
+            sigma_pp_squared=own.map(curvature),
+            test_accuracy=own.map(accuracy) * apart(networks, 0.001),
+        ),
     }
-    return {"distances": distances.assign(**parts), "networks": networks, "pairs": pairs}

@@ -26,6 +26,9 @@ def means():
         return {f"{r['file']}:{r['place']}": float(r["mean"]) for r in csv.DictReader(stream)}
 
 
+M = means()
+
+
 def r_squared(y):
     n = len(y)
     x, middle = [i - (n - 1) / 2 for i in range(n)], sum(y) / n
@@ -35,78 +38,76 @@ def r_squared(y):
 
 
 def published_claims(name):
-    experiment = config.build_job([f"experiment={name}"]).experiment
-    return claims_of(experiment, dict(load(name)))
+    return claims_of(config.preview(name), dict(load(name)))
+
+
+def decided(claim):
+    return claim.authors, claim.authors_value
+
+
+def near(value):
+    return pytest.approx(value, rel=1e-6)
 
 
 def test_fits_of_plain_networks_and_coupling_of_residual_ones():
-    m, made = means(), published_claims("exp1_resonance")
-    fits, smallest = [], []
+    made, fits, smallest = published_claims("exp1_resonance"), [], []
     for n, c in itertools.product((8, 10, 12), ("init", "final")):
-        norms = [m[f"exp1:{n}/plain/{c}/distances/{d}/R"] for d in range(n)]
+        norms = [M[f"exp1:{n}/plain/{c}/distances/{d}/R"] for d in range(n)]
         fits.append(r_squared([math.log(norm) for norm in norms]))
-        smallest.append(min(m[f"exp1:{n}/residual/{c}/distances/{d}/C"] for d in range(n)))
+        smallest += [M[f"exp1:{n}/residual/{c}/distances/{d}/C"] for d in range(n)]
     assert min(fits) > 0.917 and max(fits) < 0.983
     found = made["plain R² of log R"]
-    assert found.authors == "confirmed"
-    assert any(found.authors_value == pytest.approx(fit, rel=1e-6) for fit in fits)
+    assert found.authors == "confirmed" and found.authors_value in [near(fit) for fit in fits]
     assert min(smallest) < 0.93 and made["residual C"].authors == "refuted"
 
 
 def test_suppression_across_the_narrow_layer():
-    m, found = means(), published_claims("exp2_bottleneck")["suppression of D_far"]
-    ratio = m["exp2_unified:6/256/init/D_far"] / m["exp2_unified:6/4/init/D_far"]
+    found = published_claims("exp2_bottleneck")
+    ratio = M["exp2_unified:6/256/init/D_far"] / M["exp2_unified:6/4/init/D_far"]
     assert ratio == pytest.approx(6.52, abs=0.005)
-    assert (found.authors, found.authors_value) == ("confirmed", pytest.approx(ratio, rel=1e-6))
-
-
-def test_a_range_of_percents_is_held_to_its_printed_digits():
-    m, found = means(), published_claims("exp2_bottleneck")["D_far of the deeper net"]
-    lower = [
-        100 * (1 - m[f"exp2_unified:8/{d}/init/D_far"] / m[f"exp2_unified:6/{d}/init/D_far"])
-        for d in (64, 128, 256, 512)
-    ]
+    assert decided(found["suppression of D_far"]) == ("confirmed", near(ratio))
+    # a range of percents is held to its printed digits
+    place = "exp2_unified:{}/{}/init/D_far".format
+    ratios = [M[place(8, d)] / M[place(6, d)] for d in (64, 128, 256, 512)]
+    lower = [100 * (1 - ratio) for ratio in ratios]
     assert 7.5 < min(lower) < 8 and max(lower) < 20.5  # printed: 8 to 20
-    assert found.authors == "confirmed"
+    assert found["D_far of the deeper net"].authors == "confirmed"
 
 
 def test_discrepancies_of_the_printed_table():
-    m, made = means(), published_claims("exp3_stochastic")
+    made = published_claims("exp3_stochastic")
     for name, checkpoints, printed in (
         ("discrepancy at init", ("init",), 0.82),
         ("discrepancy at the end", ("final",), 0.33),
         ("below 1 %", ("init", "final"), 0.82),
     ):
         places = [f"{a}/{c}/gap_global" for a in ("softplus", "silu", "gelu") for c in checkpoints]
-        sizes = [100 * abs(m[f"exp3_appendix:{p}"] / m[f"exp3:{p}"] - 1) for p in places]
+        sizes = [100 * abs(M[f"exp3_appendix:{p}"] / M[f"exp3:{p}"] - 1) for p in places]
         assert max(sizes) == pytest.approx(printed, abs=0.005)
-        assert made[name].authors == "confirmed"
-        assert made[name].authors_value == pytest.approx(max(sizes), rel=1e-6)
+        assert decided(made[name]) == ("confirmed", near(max(sizes)))
 
 
 def test_growth_across_branches():
-    m, made = means(), published_claims("exp4_diamond")
-    growth = [
-        m[f"exp4:2/{x}/final/cross_AB/4/R"] / m[f"exp4:2/{x}/final/cross_AB/2/R"]
-        for x in ("sum_relu", "cat_relu", "sum_silu", "cat_silu")
-    ]
+    place = "exp4:2/{}/final/cross_AB/{}/R".format
+    kinds = ("sum_relu", "cat_relu", "sum_silu", "cat_silu")
+    growth = [M[place(kind, 4)] / M[place(kind, 2)] for kind in kinds]
     assert max(growth) == pytest.approx(6.47, abs=0.005)
-    assert made["H4.2b growth"].authors == "refuted"
+    assert published_claims("exp4_diamond")["H4.2b growth"].authors == "refuted"
 
 
 def test_gap_under_layer_norm_after_the_middle():
-    m, found = means(), published_claims("exp3b_layernorm")["gap stabilises"]
-    change = m["exp3_ln:gelu/final/gap_global"] / m["exp3_ln:gelu/mid/gap_global"] - 1
+    change = M["exp3_ln:gelu/final/gap_global"] / M["exp3_ln:gelu/mid/gap_global"] - 1
     assert change == pytest.approx(0.256, abs=0.0005)
-    assert (found.authors, found.authors_value) == ("refuted", pytest.approx(change, rel=1e-6))
+    found = published_claims("exp3b_layernorm")["gap stabilises"]
+    assert decided(found) == ("refuted", near(change))
 
 
 def test_decay_of_untrained_resnets():
-    m, made = means(), published_claims("exp6_resnet18")
-    place = "exp6:relu/plain_resnet18/init/distances/{}/R"
-    ratio = m[place.format(0)] / m[place.format(4)]
+    made = published_claims("exp6_resnet18")
+    place = "exp6:relu/plain_resnet18/init/distances/{}/R".format
+    ratio = M[place(0)] / M[place(4)]
     assert ratio == pytest.approx(626.99, abs=0.01)
-    assert made["decay of the plain ReLU network"].authors_value == pytest.approx(ratio, rel=1e-6)
+    assert made["decay of the plain ReLU network"].authors_value == near(ratio)
     assert made["gap before the head"].authors == "confirmed"
 
 

@@ -1,6 +1,5 @@
 import math
 
-import pandas as pd
 import pytest
 import torch
 from torch.testing import assert_close
@@ -16,16 +15,13 @@ from runner.run.config import preview
 from tests.draws import normal, seeded
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
-    check,
     complete,
     decay,
     end_to_end,
     kept,
     quick,
-    verdict,
-    verdicts,
 )
-from tests.experiments.tables import claims_of
+from tests.experiments.tables import changed, check, claims_of, grid, verdicts
 
 PAPER = preview("exp1_deep")
 
@@ -35,12 +31,8 @@ def test_estimates_meet_the_exact_norms():
     exact = torch.linalg.matrix_norm(blocks)
     found = frobenius_estimates(blocks, 20_000, seeded(2))
     assert_close(found, exact, rtol=2e-2, atol=0)
-    few = (
-        torch.stack([frobenius_estimates(blocks, 4, seeded(s)) for s in range(400)])
-        .square()
-        .mean(0)
-        .sqrt()
-    )
+    draws = torch.stack([frobenius_estimates(blocks, 4, seeded(s)) for s in range(400)])
+    few = draws.square().mean(0).sqrt()
     assert_close(few, exact, rtol=0.05, atol=0)  # the square is unbiased at any number of probes
     top = torch.linalg.matrix_norm(blocks, 2)
     assert_close(spectral_estimates(blocks, 500, seeded(3)), top, rtol=1e-6, atol=0)
@@ -52,11 +44,8 @@ def test_estimated_metrics_of_blocks_of_rank_one():
     total = {(v, w): torch.outer(left, left) for v in "ab" for w in "ab"}
     total["b", "b"] = torch.zeros(4, 4, dtype=torch.float64)
     rows = estimated_metrics(total, ["a", "b"], 20_000, seeded(1))
-    assert [(r["v"], r["w"], r["distance"]) for r in rows] == [
-        ("a", "a", 0),
-        ("a", "b", 1),
-        ("b", "b", 0),
-    ]
+    pairs = [r["v"] + r["w"] + str(r["distance"]) for r in rows]
+    assert pairs == ["aa0", "ab1", "bb0"]
     assert rows[0]["D"] == pytest.approx(1, abs=0.05) and rows[0]["C"] == pytest.approx(1)
     assert math.isnan(rows[2]["D"]) and math.isnan(rows[1]["C"])
     near, far = estimates_by_distance(rows)
@@ -69,7 +58,7 @@ def deep(**changes):
     """The tables of Exp. 1 at the depths of Table N.3, with estimates equal to the exact values."""
     tables = decay(depths=(16, 32), **changes)
     columns = ["depth", "arch", "checkpoint", "seed", "distance", "R", "C", "D"]
-    own = tables["distances"][tables["distances"]["images"] == 0][columns]
+    own = first(tables["distances"])[columns]
     return tables | {"estimates": own.assign(D_smallest=0.9)}
 
 
@@ -80,14 +69,11 @@ def test_every_statement_and_published_value_is_found():
 @pytest.mark.slow
 def test_claims():
     tables = deep(plain_rate=0.4)
-    assert verdicts(PAPER, tables, "norms at L=32") == {
-        "L=32 init": "refuted",
-        "L=32 final": "refuted",
-    }
+    failed = "rise of R; norms at L=32 | L=32 init; norms at L=32 | L=32 final"
+    failed += "; residual C of the ends | L=16 init"
     # R² of C at L = 32: e^(−0.62)
     held = "C monotone; R² of C; R² of C at L=32; R² of log R; residual R is stable; D below 1"
-    check(PAPER, tables, confirmed=held, refuted="rise of R")
-    assert verdicts(PAPER, tables, "residual C of the ends")["L=16 init"] == "refuted"
+    check(PAPER, tables, confirmed=held, refuted=failed)
     other = deep(residual_rate=0.1, plain_rate=math.log(5.9) / 31)
     check(PAPER, other, refuted="residual R is stable", confirmed="fall of R")
     check(PAPER, deep(plain_rate=math.log(0.145) / -31), confirmed="coupling of the ends")
@@ -97,34 +83,27 @@ def test_claims():
     wavy = u_shaped(tables).assign(C=lambda t: 0.5 + 0.4 * (t["distance"] % 2))
     shaped = tables | {"distances": wavy}
     check(PAPER, shaped, refuted="rise of R; R² of C at L=32")  # at L = 16 R still falls
-    assert verdicts(PAPER, shaped, "rise of R")["L=32 final"] == "confirmed"
+    check(PAPER, shaped, confirmed="rise of R | L=32 final")
 
 
 def u_shaped(tables):
     """Resonances at L = 32 that fall to d = 20 and rise from there, to less than at L/2."""
-    d = tables["distances"]
-    rising = (
-        0.1
-        + 0.02 * (d["distance"] - 20).abs() * (d["distance"] > 20)
-        + 0.1 * (20 - d["distance"]).clip(lower=0)
-    )
-    return d.assign(
-        R=d["R"].where((d["depth"] == 16) | (d["arch"] != "plain"), rising + 1e-6 * d["seed"])
-    )
+    table = tables["distances"]
+    from_20 = table["distance"] - 20
+    shape = 0.1 + 0.02 * from_20.clip(lower=0) + 0.1 * (-from_20).clip(lower=0)
+    return changed(table, {"depth": 32, "arch": "plain"}, R=shape + 1e-6 * table["seed"])
 
 
 @pytest.mark.slow
 def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen():
     never = deep()
     never["estimates"] = never["estimates"].assign(D_smallest=1.1)
-    assert verdict(PAPER, never, "D below 1") == "inconclusive"
-    e = never["estimates"]
-    once = (e["depth"] == 32) & (e["seed"] == SEEDS[0]) & (e["checkpoint"] == "final")
-    seen = never | {"estimates": e.assign(D_smallest=e["D_smallest"].where(~once, 0.9))}
-    assert verdicts(PAPER, seen, "D below 1")["L=32 final"] == "confirmed"
-    assert verdict(PAPER, seen, "D below 1") == "inconclusive"
-    claim = claims_of(PAPER, seen)["D below 1"]
-    assert f"L=32 final: 1 of {len(SEEDS)}" in claim.detail and "L=16 init: 0 of" in claim.detail
+    check(PAPER, never, inconclusive="D below 1")
+    once = {"depth": 32, "seed": SEEDS[0], "checkpoint": "final"}
+    seen = never | {"estimates": changed(never["estimates"], once, D_smallest=0.9)}
+    check(PAPER, seen, inconclusive="D below 1", confirmed="D below 1 | L=32 final")
+    detail = claims_of(PAPER, seen)["D below 1"].detail
+    assert f"L=32 final: 1 of {len(SEEDS)}" in detail and "L=16 init: 0 of" in detail
 
 
 @pytest.mark.parametrize(
@@ -134,33 +113,23 @@ def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen():
 def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_mark(
     last, expected, rise
 ):
-    rows = [
-        {
-            "depth": 32,
-            "arch": "plain",
-            "checkpoint": "final",
-            "seed": s,
-            "v": v,
-            "w": v,
-            "R": r + 0.01 * s / 42,
-        }
-        for s in SEEDS
-        for v, r in (("block0", 9.0), ("block1", 1.0), ("block2", last))
-    ]
-    tables = deep() | {"pairs": pd.DataFrame(rows)}
-    assert verdict(PAPER, tables, "self-curvature near the output") == expected
-    marks = verdicts(PAPER, tables, "self-curvature near the output")
-    assert marks == {"last third": expected, "largest against the middle": rise}
-    assert verdict(PAPER, deep(), "self-curvature near the output") == "not run"
+    name, norms = "self-curvature near the output", {"block0": 9.0, "block1": 1.0, "block2": last}
+    pairs = grid(depth=[32], arch=["plain"], checkpoint=["final"], seed=SEEDS, v=norms)
+    pairs = pairs.assign(w=pairs["v"], R=pairs["v"].map(norms) + 0.01 * pairs["seed"] / 42)
+    tables = deep() | {"pairs": pairs}
+    check(PAPER, tables, **{expected: name})
+    marks = {"last third": expected, "largest against the middle": rise}
+    assert verdicts(PAPER, tables, name) == marks
+    check(PAPER, deep(), not_run=name)
 
 
 def test_the_u_is_judged_at_its_four_points():
     tables = deep()
-    d = tables["distances"]
-    here = (d["depth"] == 32) & (d["arch"] == "plain") & (d["checkpoint"] == "final")
+    where = {"depth": 32, "arch": "plain", "checkpoint": "final"}
     shape = {distance: 0.33 + 1.42 * max(0, 1 - distance / 14) for distance in range(15)}
     shape |= {distance: 0.33 + 0.19 * (distance - 14) / 17 for distance in range(15, 32)}
-    tables["distances"] = d.assign(R=d["R"].where(~here, d["distance"].map(shape)))
+    distances = tables["distances"]
+    tables["distances"] = changed(distances, where, R=distances["distance"].map(shape))
     tables["estimates"] = first(tables["distances"]).assign(D_smallest=0.9)
     # 1.75 ± 0.53 and 0.52 ± 0.16 are too wide for a quarter
     bottom = "bottom of the U; place of the bottom"
@@ -170,7 +139,5 @@ def test_the_u_is_judged_at_its_four_points():
 
 
 def test_end_to_end_without_a_store():
-    tables = end_to_end(
-        quick("exp1_deep", "experiment.depth=[3]", "metric.examples=4", "experiment.probes=5")
-    )
-    assert len(tables["estimates"]) == 2 * 2 * 3 * 3
+    small = ("experiment.depth=[3]", "metric.examples=4", "experiment.probes=5")
+    assert len(end_to_end(quick("exp1_deep", *small))["estimates"]) == 2 * 2 * 3 * 3

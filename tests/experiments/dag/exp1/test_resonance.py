@@ -12,71 +12,62 @@ from runner.report.departures import scope_of
 from runner.run.config import build_job, preview
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import (
-    SEEDS,
-    check,
+    apart,
     complete,
     decay,
     end_to_end,
+    origin,
     quick,
-    verdict,
-    verdicts,
 )
-from tests.experiments.tables import claims_of
+from tests.experiments.tables import changed, check, claims_of, grid, verdicts
 
 PAPER = preview("exp1_resonance")
 
 
 def test_the_grid_is_the_papers():
-    assert [tuple(c.params.values()) for c in PAPER.cells()] == list(
-        product((8, 10, 12), ("plain", "residual"))
-    )
+    grid = [tuple(c.params.values()) for c in PAPER.cells()]
+    assert grid == list(product((8, 10, 12), ("plain", "residual")))
     assert (PAPER.training.epochs, PAPER.metric.examples) == (50, 32)
+
+
+def every(tables, name):
+    """The one verdict of all parts of a claim."""
+    (found,) = set(verdicts(PAPER, tables, name).values())
+    return found
 
 
 def test_claims_that_hold_are_confirmed_and_others_are_not():
     tables = decay(plain_rate=2.0, residual_rate=0.02)
-    assert set(verdicts(PAPER, tables, "plain R² of log R").values()) == {"confirmed"}
-    assert set(verdicts(PAPER, tables, "residual slope").values()) == {"confirmed"}
-    assert set(verdicts(PAPER, tables, "residual slower than plain").values()) == {"confirmed"}
-    assert verdicts(PAPER, tables, "residual C")["L=8 init"] == "refuted"  # e^(−0.14) = 0.87
-    assert (
-        verdicts(PAPER, tables, "norms at L=12")["L=12 init"] == "refuted"
-    )  # e^22: more than 9 orders
+    for name in ("plain R² of log R", "residual slope", "residual slower than plain"):
+        assert every(tables, name) == "confirmed"
+    # e^(−0.14) = 0.87; e^22 is more than 9 orders
+    check(PAPER, tables, refuted="residual C | L=8 init; norms at L=12 | L=12 init")
     flat = decay(residual_rate=0.002)
-    assert set(verdicts(PAPER, flat, "residual slope").values()) == {"refuted"}
-    assert set(verdicts(PAPER, flat, "residual C").values()) == {"confirmed"}
-    assert verdicts(PAPER, flat, "scale of R at init")["L=8 init"] == "confirmed"
-    assert verdicts(PAPER, flat, "scale of R at the end")["L=8 final"] == "confirmed"
+    assert every(flat, "residual slope") == "refuted"
+    assert every(flat, "residual C") == "confirmed"
+    sizes = ("scale of R at init", "scale of R at the end")
+    check(PAPER, flat, confirmed=f"{sizes[0]} | L=8 init; {sizes[1]} | L=8 final")
     large = decay(scale={"init": 4.0, "mid": 1.0, "final": 40.0})
-    assert set(verdicts(PAPER, large, "scale of R at init").values()) == {"refuted"}
-    assert set(verdicts(PAPER, large, "scale of R at the end").values()) == {"refuted"}
+    assert every(large, sizes[0]) == every(large, sizes[1]) == "refuted"
+
+
+def trained_as(tables, trained):
+    """Tables whose distances at the end are others."""
+    before = tables["distances"].query("checkpoint != 'final'")
+    return tables | {"distances": pd.concat([before, trained.query("checkpoint == 'final'")])}
 
 
 @pytest.mark.slow
 def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve():
-    tables = decay(residual_rate=0.001)
-    steep = decay(residual_rate=0.039)["distances"]
-    d = tables["distances"]
-    mixed = {
-        **tables,
-        "distances": pd.concat(
-            [d[d["checkpoint"] != "final"], steep[steep["checkpoint"] == "final"]]
-        ),
-    }
-    claim = claims_of(PAPER, mixed)["residual slope"]
-    assert claim.verdict == "not comparable" and "their mean 0.02, init and final" in claim.detail
-    assert verdict(PAPER, tables, "residual slope") == "refuted"  # neither any curve nor their mean
+    tables, name = decay(residual_rate=0.001), "residual slope"
+    mixed = trained_as(tables, decay(residual_rate=0.039)["distances"])
+    check(PAPER, mixed, not_comparable=name)
+    assert "their mean 0.02, init and final" in claims_of(PAPER, mixed)[name].detail
+    check(PAPER, tables, refuted=name)  # neither any curve nor their mean
     rates = {42: 0.01, 43: 0.03, 44: 0.05, 45: 0.07, 46: 0.09}
     wild = pd.concat([decay(residual_rate=r, seeds=(s,))["distances"] for s, r in rates.items()])
-    noisy = {
-        **tables,
-        "distances": pd.concat(
-            [d[d["checkpoint"] != "final"], wild[wild["checkpoint"] == "final"]]
-        ),
-    }
-    assert (
-        verdict(PAPER, noisy, "residual slope") == "refuted"
-    )  # 0.0255 rounds to 0.03, whatever its interval
+    # 0.0255 rounds to 0.03, whatever its interval
+    check(PAPER, trained_as(tables, wild), refuted=name)
 
 
 def test_both_readings_of_the_lyapunov_exponent_are_judged():
@@ -85,55 +76,43 @@ def test_both_readings_of_the_lyapunov_exponent_are_judged():
     assert verdicts(PAPER, tables, "norm of the chain") == {"": "confirmed"}  # e^(8·0.2) = 4.95
 
 
-def published_origin():
-    """Table `origin` of the authors' own networks and images."""
-    columns = dict.fromkeys(("initial", "order"), "published") | dict.fromkeys(
-        ("train_records", "test_records"), "official"
-    )
-    keys = product((8, 10, 12), ("plain", "residual"), SEEDS)
-    return pd.DataFrame(keys, columns=["depth", "arch", "seed"]).assign(**columns)
-
-
 @pytest.mark.slow
 def test_a_number_of_the_published_networks_is_judged_by_its_digits():
-    tables = decay(plain_rate=math.log(0.24) / -11)
+    name, tables = "plain C at the largest distance", decay(plain_rate=math.log(0.24) / -11)
     d = tables["distances"]
-    spread = d.assign(
-        C=d["C"] * (1 + 0.5 * (d["seed"] - 44) * (d["distance"] > 0))
-    )  # the mean as before
-    name, own = "plain C at the largest distance", published_origin()
-    assert verdict(PAPER, tables | {"distances": spread}, name) == "inconclusive"
-    assert verdict(PAPER, tables | {"distances": spread, "origin": own}, name) == "confirmed"
-    named = own.assign(initial=own["initial"].where(own["seed"] != 42, "named"))
-    assert verdict(PAPER, tables | {"distances": spread, "origin": named}, name) == "inconclusive"
-    off = spread.assign(C=1.1 * spread["C"])
-    assert verdict(PAPER, tables | {"distances": off, "origin": own}, name) == "inconclusive"
+    scattered = d["C"] * apart(d, 0.5).where(d["distance"] > 0, 1)  # the mean as before
+    tables["distances"] = d.assign(C=scattered)
+    own = origin(depth=(8, 10, 12), arch=("plain", "residual"))
+    check(PAPER, tables, inconclusive=name)
+    check(PAPER, tables | {"origin": own}, confirmed=name)
+    named = changed(own, {"seed": 42}, initial="named")
+    check(PAPER, tables | {"origin": named}, inconclusive=name)
+    off = {"distances": d.assign(C=1.1 * scattered), "origin": own}
+    check(PAPER, tables | off, inconclusive=name)
 
 
 @pytest.mark.slow
 def test_what_was_measured_on_the_published_networks_is_a_fact():
-    tables = decay()
+    name, tables = "negative exponent at init", decay()
     n = tables["networks"]
-    moved = n.assign(
-        lyapunov_1=n["lyapunov_1"] + 0.02 * (n["seed"] - 44)
-    )  # the mean as before, −0.02
-    name, own = "negative exponent at init", published_origin()
-    check(PAPER, tables | {"networks": moved}, inconclusive=name)
-    check(PAPER, tables | {"networks": moved, "origin": own}, confirmed=name)
-    up = moved.assign(lyapunov_1=moved["lyapunov_1"] + 0.03)
-    check(PAPER, tables | {"networks": up, "origin": own}, refuted=name)
-    check(PAPER, tables | {"networks": up, "origin": own[own["seed"] != 42]}, inconclusive=name)
+    moved = n["lyapunov_1"] + apart(n, 0.02) - 1  # the mean as before, −0.02
+    tables["networks"] = n.assign(lyapunov_1=moved)
+    own = origin(depth=(8, 10, 12), arch=("plain", "residual"))
+    check(PAPER, tables, inconclusive=name)
+    check(PAPER, tables | {"origin": own}, confirmed=name)
+    tables["networks"] = n.assign(lyapunov_1=moved + 0.03)
+    check(PAPER, tables | {"origin": own}, refuted=name)
+    check(PAPER, tables | {"origin": own.query("seed != 42")}, inconclusive=name)
 
 
 def test_one_seed_decides_nothing():
-    found = analyse(PAPER, decay(seeds=(42,))).claims()
-    assert {c.verdict for c in found} == {"inconclusive"}
-    assert all(c.seeds_needed == 3 for c in found if c.verdict == "inconclusive")
+    found = claims_of(PAPER, decay(seeds=(42,))).values()
+    assert {(c.verdict, c.seeds_needed) for c in found} == {("inconclusive", 3)}
 
 
 def test_every_statement_and_published_value_is_found():
     complete(PAPER, "exp1_resonance", decay(), 42)
-    assert verdict(PAPER, decay(depths=(8,)), "norms at L=12") == "not run"
+    check(PAPER, decay(depths=(8,)), not_run="norms at L=12")
 
 
 @pytest.mark.slow
@@ -141,50 +120,36 @@ def test_what_training_and_averaging_do():
     tables = decay(plain_rate=0.3)
     # cancellation: the images' own norms stay 1
     held = "plain C monotone; decay after training; rho of residual networks; cancellation"
-    check(
-        PAPER, tables, confirmed=held, refuted="positive exponent after training"
-    )  # −0.02 throughout
+    failed = "positive exponent after training"  # −0.02 throughout
+    check(PAPER, tables, confirmed=held, refuted=failed)
     check(PAPER, decay(plain_rate=-0.1), refuted="plain C monotone; decay after training")
     d = tables["distances"]
-    alike = d.assign(
-        R_examples=d["R"] ** 1.5,
-        C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 1.1, "final": 1.2}),
-    )
+    up = d["checkpoint"].map({"init": 1.0, "mid": 1.1, "final": 1.2})
+    alike = d.assign(R_examples=d["R"] ** 1.5, C=d["C"] * up)
     check(PAPER, tables | {"distances": alike}, refuted="cancellation", confirmed="C shifts upward")
-    early = d["R_examples"].where(d["checkpoint"] != "init", d["R"] ** 1.5)
-    down = early.to_frame("R_examples").assign(
-        C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 0.9, "final": 0.8})
-    )
-    changed = tables | {"distances": d.assign(**down)}
-    check(
-        PAPER, changed, confirmed="cancellation", refuted="C shifts upward"
-    )  # the remark is of after training
-    assert verdicts(PAPER, changed, "cancellation")["init"] == "refuted"
-    assert verdicts(PAPER, tables, "negative exponent at init") == {
-        "QR": "confirmed",
-        "Eq. 8": "refuted",
-    }
+    down = changed(d, {"checkpoint": "init"}, R_examples=d["R"] ** 1.5).assign(C=d["C"] * (2 - up))
+    failed = "C shifts upward; cancellation | init"  # the remark is of after training
+    check(PAPER, tables | {"distances": down}, confirmed="cancellation", refuted=failed)
+    exponents = {"QR": "confirmed", "Eq. 8": "refuted"}
+    assert verdicts(PAPER, tables, "negative exponent at init") == exponents
 
 
 @pytest.mark.slow
 def test_statistics_cover_every_distance():
-    rows = analyse(PAPER, decay()).statistics()
-    between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
-    paired = [s for s in rows if s.kind == "wilcoxon" and s.name.startswith("R")]
+    rows = [s for s in analyse(PAPER, decay()).statistics() if s.name.startswith("R")]
+    between = [s for s in rows if s.kind == "mann_whitney"]
+    paired = [s for s in rows if s.kind == "wilcoxon"]
     assert len(between) == len(paired) == 2 * (8 + 10 + 12)
-    assert all(
-        s.p == pytest.approx(2 / math.comb(10, 5)) for s in between if "distance=7" in s.group
-    )
+    largest = [s.p for s in between if "distance=7" in s.group]
+    assert largest == pytest.approx([2 / math.comb(10, 5)] * len(largest))
 
 
 def test_other_protocols_are_not_comparable():
     changes = ("dataset=surrogate", "training.epochs=10", "metric.subsample=random")
     other = build_job(["experiment=exp1_resonance", *changes]).experiment
     reason = scope_of(other, PAPER, "paper").reason
-    assert (
-        all(f"{change} instead" in reason for change in changes)
-        and scope_of(PAPER, PAPER, "paper").is_papers
-    )
+    assert all(f"{change} instead" in reason for change in changes)
+    assert scope_of(PAPER, PAPER, "paper").is_papers
 
 
 @pytest.mark.parametrize(
@@ -196,56 +161,40 @@ def test_end_to_end_without_a_store(name):
 
 
 def test_spectral_norm_claims():
-    experiment = build_job(["experiment=exp1b_spectral_norm"]).experiment
+    experiment = preview("exp1b_spectral_norm")
     tables = decay(depths=(8, 12, 16), plain="plain_sn", plain_rate=5.5 * math.log(10) / 15)
-    rho = tables["networks"]["rho"].where(tables["networks"]["arch"] != "plain_sn", 0.91)
-    tables["networks"] = tables["networks"].assign(rho=rho)
+    networks = changed(tables["networks"], {"arch": "plain_sn"}, rho=0.91)
     held = "decay in orders; rho below 1; contracting; rho after training"
-    check(experiment, tables, confirmed=held, refuted="flatness of R; accuracy drops")
-    networks = tables["networks"]
-    low = (networks["arch"] == "plain_sn") & (networks["depth"] > 8)
-    tables["networks"] = networks.assign(test_accuracy=networks["test_accuracy"].where(~low, 0.1))
+    failed = "flatness of R; accuracy drops"
+    check(experiment, tables | {"networks": networks}, confirmed=held, refuted=failed)
+    low = {"arch": "plain_sn", "depth": [12, 16]}
+    tables["networks"] = changed(networks, low, test_accuracy=0.1)
     check(experiment, tables, confirmed="accuracy drops; accuracy of residual networks")  # 49.8
     complete(experiment, "exp1b_spectral_norm", tables, 30)
 
 
-def test_the_fall_of_norms_of_section_5_is_that_of_spectral_normalisation_at_both_depths():
-    def falling(depth, orders, arch="plain_sn"):
-        rows = [
-            {
-                "depth": depth,
-                "arch": arch,
-                "checkpoint": "init",
-                "seed": seed,
-                "images": FIRST,
-                "distance": d,
-                "R": r,
-            }
-            for seed in (42, 43)
-            for d, r in ((0, 1e-2), (depth - 1, 10 ** (-2 - orders)))
-        ]
-        return pd.DataFrame(rows)
+def falling(depth, orders, arch="plain_sn"):
+    """Norms at init that fall by so many orders from the first distance to the last."""
+    keys = {"depth": [depth], "arch": [arch], "checkpoint": ["init"], "images": [FIRST]}
+    table = grid(**keys, seed=(42, 43), distance=(0, depth - 1))
+    return table.assign(R=10.0 ** (-2 - orders * (table["distance"] > 0)))
 
+
+def test_the_fall_of_norms_of_section_5_is_that_of_spectral_normalisation_at_both_depths():
     distances = pd.concat([falling(12, 3.9), falling(12, 0.5, "residual"), falling(16, 5.5)])
     (told,) = norms_note(distances, falling(32, 12.0))
-    assert (
-        "L = 12 init: 3.90 orders, to 10^-5.9" in told
-        and "L = 32 init: 12.00 orders, to 10^-14.0" in told
-    )
-    assert "0.50" not in told and "L = 16" not in told and "final" not in told
+    assert "L = 12 init: 3.90 orders, to 10^-5.9" in told
+    assert "L = 32 init: 12.00 orders, to 10^-14.0" in told
+    assert not [word for word in ("0.50", "L = 16", "final") if word in told]
     assert "L = 32 init" not in norms_note(distances, None)[0]
     assert norms_note(falling(16, 5.5), None) == []
 
 
 def test_cells_of_the_deeper_companion_of_spectral_normalisation_are_not_its_own():
     job = build_job(["experiment=exp1b_spectral_norm"])
-    deeper = job.experiment.companions()[DEEPER]
-    assert [c.params for c in deeper.experiment.cells()] == [{"depth": 32, "arch": "plain_sn"}]
-    keys = {Identity.of(job.name, e, 1, "cpu").key for e in (job.experiment, deeper.experiment)}
+    deeper = job.experiment.companions()[DEEPER].experiment
+    assert [c.params for c in deeper.cells()] == [{"depth": 32, "arch": "plain_sn"}]
+    keys = {Identity.of(job.name, e, 1, "cpu").key for e in (job.experiment, deeper)}
     assert len(keys) == 2
-    assert (
-        DEEPER
-        not in build_job(
-            ["experiment=exp1b_spectral_norm", "metric.subsamples=0"]
-        ).experiment.companions()
-    )
+    one_set = build_job(["experiment=exp1b_spectral_norm", "metric.subsamples=0"]).experiment
+    assert DEEPER not in one_set.companions()

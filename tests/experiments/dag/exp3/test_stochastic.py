@@ -1,8 +1,6 @@
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -16,58 +14,43 @@ from runner.models.architectures import mlp
 from runner.run.config import preview
 from tests.draws import seeded
 from tests.experiments.dag.inter_layer_tables import (
+    CHECKPOINTS,
     SEEDS,
-    check,
     complete,
     end_to_end,
+    origin,
     quick,
-    verdict,
-    verdicts,
 )
-from tests.experiments.tables import claims_of
+from tests.experiments.tables import changed, check, claims_of, grid, verdicts
 
 PAPER = preview("exp3_stochastic")
 
 
 @pytest.fixture(scope="module")
 def network():
-    net = mlp(
-        inputs=6,
-        outputs=3,
-        depth=3,
-        width=5,
-        activation="softplus",
-        norm=False,
-        generator=seeded(1),
-    ).eval()
+    sizes = {"inputs": 6, "outputs": 3, "depth": 3, "width": 5}
+    net = mlp(**sizes, activation="softplus", norm=False, generator=seeded(1)).eval()
     x, y = torch.randn(4, 6, generator=seeded(2)), torch.tensor([0, 1, 2, 0])
-    dag = net.double().to_dag()
-    return SimpleNamespace(dag=dag, x=x.double(), y=y, nodes=net.measured)
+    place = (net.double().to_dag(), x.double(), y, net.measured)
+    return SimpleNamespace(place=place, nodes=net.measured, blocks=split_blocks(*place))
 
 
 def test_estimate_is_that_of_products_through_the_network(network):
-    blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
-    pairs = [(v, w) for i, v in enumerate(network.nodes) for w in network.nodes[i:]]
-    ordered = sorted(pairs, key=lambda p: p[1])
-    through = part_norms(
-        network.dag, network.x, network.y, network.nodes, ordered, 7, seeded(1), stream="shared"
-    )
-    expected = gn_gap_of_sums(
-        [g.tensor.value for g in through.values()], [g.gauss_newton.value for g in through.values()]
-    )
-    assert estimate(blocks, network.nodes, 7, seeded(1)) == pytest.approx(expected, rel=1e-9)
+    nodes = network.nodes
+    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
+    pairs.sort(key=lambda pair: pair[1])
+    through = part_norms(*network.place, pairs, 7, seeded(1), stream="shared").values()
+    tensor = [norms.tensor.value for norms in through]
+    expected = gn_gap_of_sums(tensor, [norms.gauss_newton.value for norms in through])
+    assert estimate(network.blocks, nodes, 7, seeded(1)) == pytest.approx(expected, rel=1e-9)
 
 
 def test_predicted_error_is_the_scatter_of_the_draws(network):
-    blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
-    g = seeded(3)
-    draws = np.array([estimate(blocks, network.nodes, 200, g) for _ in range(400)])
-    assert draws.std() / draws.mean() == pytest.approx(
-        predicted_error(blocks, network.nodes, 200), rel=0.12
-    )
-    assert predicted_error(blocks, network.nodes, 50) == pytest.approx(
-        2 * predicted_error(blocks, network.nodes, 200)
-    )
+    of, g = (network.blocks, network.nodes), seeded(3)
+    draws = np.array([estimate(*of, 200, g) for _ in range(400)])
+    error = predicted_error(*of, 200)
+    assert draws.std() / draws.mean() == pytest.approx(error, rel=0.12)
+    assert predicted_error(*of, 50) == pytest.approx(2 * error)
 
 
 GAPS = {"softplus": 0.122, "silu": 0.225, "gelu": 0.358}
@@ -76,9 +59,8 @@ GAPS = {"softplus": 0.122, "silu": 0.225, "gelu": 0.358}
 def table(error, draws=20, shift=0.0):
     """Draws whose estimates scatter by `error` percent at 100 probes, as one over the root
     elsewhere."""
-    columns = ["activation", "seed", "checkpoint", "probes", "draw"]
-    keys = product(GAPS, SEEDS, ("init", "mid", "final"), (10, 30, 100, 300), range(draws))
-    rows = pd.DataFrame(keys, columns=columns)
+    keys = {"checkpoint": CHECKPOINTS, "probes": (10, 30, 100, 300), "draw": range(draws)}
+    rows = grid(activation=GAPS, seed=SEEDS, **keys)
     gap, scatter = rows["activation"].map(GAPS), np.random.default_rng(1).normal(size=len(rows))
     percent = shift + error * np.sqrt(100 / rows["probes"]) * scatter
     return rows.assign(gap_exact=gap, gap_stochastic=gap * (1 + percent / 100), status="ok")
@@ -93,62 +75,43 @@ def test_every_statement_and_published_value_is_found():
 def test_claims_follow_the_error():
     small, large = table(0.01), {"draws": table(800.0)}
     limits = "discrepancy at init; discrepancy at the end"
-    held = "stochastic estimates agree; rate of the error"
-    check(PAPER, {"draws": small}, confirmed=f"{limits}; below 1 %; {held}")
-    check(PAPER, large, refuted=f"{limits}; below 1 %; stochastic estimates agree")
-    check(
-        PAPER, {"draws": table(2.0)}, inconclusive=limits
-    )  # a fifth or more of such draws keep the limit
-    assert verdicts(PAPER, large, "discrepancy at init") == {
-        "100 probes": "refuted",
-        "30 probes": "refuted",
-    }
+    held = f"{limits}; below 1 %; stochastic estimates agree"
+    check(PAPER, {"draws": small}, confirmed=f"{held}; rate of the error")
+    check(PAPER, large, refuted=held)
+    # a fifth or more of such draws keep the limit
+    check(PAPER, {"draws": table(2.0)}, inconclusive=limits)
+    by_probes = {"100 probes": "refuted", "30 probes": "refuted"}
+    assert verdicts(PAPER, large, "discrepancy at init") == by_probes
     check(PAPER, {"draws": table(0.05, shift=0.1)}, confirmed="overestimation")
     check(PAPER, {"draws": table(0.05, shift=-0.1)}, refuted="overestimation")
-    flat = small.assign(
-        gap_stochastic=small["gap_exact"]
-        * (1 + 0.01 * np.random.default_rng(2).normal(size=len(small)))
-    )
+    noise = 1 + 0.01 * np.random.default_rng(2).normal(size=len(small))
+    flat = small.assign(gap_stochastic=small["gap_exact"] * noise)
     check(PAPER, {"draws": flat}, refuted="rate of the error")
 
 
 def test_only_the_exact_gap_is_paired_with_the_published_one():
-    origin = pd.DataFrame(product(GAPS, SEEDS), columns=["activation", "seed"]).assign(
-        initial="published", order="published", train_records="official", test_records="official"
-    )
-    tables = {"draws": table(0.1), "origin": origin}
-    values = analyse(PAPER, tables).measured()
-    assert values.groupby("metric")["paired"].agg(["min", "max"]).to_dict("index") == {
-        "abs_rel_discrepancy_percent": {"min": False, "max": False},
-        "gap_exact": {"min": True, "max": True},
-        "gap_stochastic": {"min": False, "max": False},
+    tables = {"draws": table(0.1), "origin": origin(activation=GAPS)}
+    paired = analyse(PAPER, tables).measured().groupby("metric")["paired"]
+    of_pairs = {metric: set(values) for metric, values in paired}
+    assert of_pairs == {
+        "abs_rel_discrepancy_percent": {False},
+        "gap_exact": {True},
+        "gap_stochastic": {False},
     }
 
 
 def test_table_n6_is_the_discrepancy_of_means_without_sign():
-    rows = [
-        {
-            "activation": "silu",
-            "checkpoint": "init",
-            "probes": 100,
-            "draw": draw,
-            "seed": seed,
-            "gap_exact": 1.0,
-        }
-        | {"gap_stochastic": 1.0 + shift, "status": "ok"}
-        for draw in (0, 1)
-        for seed, shift in ((1, 0.02), (2, -0.05))
-    ]
-    found = measured_values({"draws": pd.DataFrame(rows)})
-    values = found[found["metric"] == "abs_rel_discrepancy_percent"]["value"]
-    assert len(values) == 2 and values.mean() == pytest.approx(1.5)
+    keys = {"checkpoint": ["init"], "probes": [100], "draw": (0, 1), "seed": (1, 2)}
+    rows = grid(activation=["silu"], **keys).assign(gap_exact=1.0, status="ok")
+    rows["gap_stochastic"] = 1.0 + rows["seed"].map({1: 0.02, 2: -0.05})
+    found = measured_values({"draws": rows}).query("metric == 'abs_rel_discrepancy_percent'")
+    assert len(found) == 2 and found["value"].mean() == pytest.approx(1.5)
 
 
 def test_discrepancies_are_of_means_over_seeds():
     draws = table(0.0)
-    draws["gap_stochastic"] *= draws["seed"].map(
-        dict(zip(SEEDS, (1.02, 0.98, 1.02, 0.98, 1.0), strict=True))
-    )
+    factors = dict(zip(SEEDS, (1.02, 0.98, 1.02, 0.98, 1.0), strict=True))
+    draws["gap_stochastic"] *= draws["seed"].map(factors)
     assert of_means(draws)["percent"].abs().max() == pytest.approx(0, abs=1e-9)
 
 
@@ -161,17 +124,14 @@ def test_end_to_end_without_a_store():
 
 def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it():
     draws = table(800.0)
-    small = (draws["draw"] == 3) & (draws["probes"] == 100)
-    draws.loc[small, "gap_stochastic"] = draws.loc[small, "gap_exact"]
-    claim = claims_of(PAPER, {"draws": draws})["discrepancy at init"]
-    n = draws["draw"].nunique()
-    assert claim.verdict == "inconclusive" and f"3 of {3 * n} draws keep it" in claim.detail
-    assert f"1 of {n} tables" in claim.detail
+    exact = changed(draws, {"draw": 3, "probes": 100}, gap_stochastic=draws["gap_exact"])
+    claim = claims_of(PAPER, {"draws": exact})["discrepancy at init"]
+    assert claim.verdict == "inconclusive"
+    assert "3 of 60 draws keep it" in claim.detail and "1 of 20 tables" in claim.detail
 
 
 def test_what_is_said_of_table_n6_is_decided_with_its_100_probes():
     draws = table(1.0)
-    wide = draws["probes"] == 30
-    draws.loc[wide, "gap_stochastic"] += 8 * (draws["gap_stochastic"] - draws["gap_exact"])[wide]
-    assert verdict(PAPER, {"draws": draws}, "below 1 %") == "confirmed"
-    assert verdicts(PAPER, {"draws": draws}, "below 1 %")["30 probes"] == "refuted"
+    wider = draws["gap_exact"] + 9 * (draws["gap_stochastic"] - draws["gap_exact"])
+    wide = {"draws": changed(draws, {"probes": 30}, gap_stochastic=wider)}
+    check(PAPER, wide, confirmed="below 1 %", refuted="below 1 % | 30 probes")

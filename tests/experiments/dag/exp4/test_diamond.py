@@ -1,15 +1,12 @@
 """Exp. 4: the merge block against autodiff, which pairs enter which distance, and claims that can
 fail."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import torch
 
 from experiments.dag.exp4 import report
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
-from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol.measure import pairs_of
 from experiments.paper_audit.published import cells
 from experiments.printed import statements
@@ -19,24 +16,17 @@ from runner.curvature.estimators.blocks import resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import diamond
 from runner.run.config import build_job
-from tests.experiments.dag.inter_layer_tables import measured, verdicts
-from tests.experiments.tables import claims_of
+from tests import PUBLISHED
+from tests.experiments.dag.inter_layer_tables import measured
+from tests.experiments.tables import check, claims_of, rows_with, verdicts
+
+SMALL = ["dataset=surrogate", "dataset.train=32", "dataset.test=20", "model.width=6"]
+SMALL += ["training.epochs=2", "metric.examples=6", "metric.subsamples=1"]
 
 
 @pytest.fixture(scope="module")
 def experiment():
-    small = [
-        "dataset=surrogate",
-        "dataset.train=32",
-        "dataset.test=20",
-        "model.width=6",
-        "training.epochs=2",
-    ]
-    found = build_job(
-        ["experiment=exp4_diamond", *small, "metric.examples=6", "metric.subsamples=1"]
-    ).experiment
-    assert isinstance(found, Exp4Diamond)
-    return found
+    return build_job(["experiment=exp4_diamond", *SMALL]).experiment
 
 
 @pytest.fixture(scope="module")
@@ -45,100 +35,77 @@ def tables(experiment):
 
 
 def test_distances_of_pairs():
-    assert [
-        distance(v, w, 3) for v, w in (("a2", "b2"), ("a0", "b2"), ("a0", "b0"), ("b0", "b2"))
-    ] == [2, 4, 6, 2]
-    assert [relation_of(*pair) for pair in (("a0", "a1"), ("b1", "b1"), ("a0", "b1"))] == [
-        "a",
-        "b",
-        "cross",
-    ]
+    pairs = (("a2", "b2"), ("a0", "b2"), ("a0", "b0"), ("b0", "b2"))
+    assert [distance(v, w, 3) for v, w in pairs] == [2, 4, 6, 2]
+    relations = [relation_of(*pair) for pair in (("a0", "a1"), ("b1", "b1"), ("a0", "b1"))]
+    assert relations == ["a", "b", "cross"]
     network = diamond(branch_depth=3, width=4, inputs=5, outputs=3).eval()
-    blocks = split_blocks(
-        network.to_dag(), torch.randn(4, 5), torch.arange(4) % 3, network.measured
-    )
+    x, y = torch.randn(4, 5), torch.arange(4) % 3
+    blocks = split_blocks(network.to_dag(), x, y, network.measured)
     rows = by_relation(pairs_of(blocks, network.measured, InterLayerMetric()), 3)
-    pairs = {(r["relation"], r["distance"]): r["pairs"] for r in rows}
-    inside = {0: 3, 1: 2, 2: 1}
-    assert pairs == {(r, d): n for r in "ab" for d, n in inside.items()} | {
-        ("cross", d): n for d, n in {2: 1, 3: 2, 4: 3, 5: 2, 6: 1}.items()
-    }
-    far = next(r for r in rows if (r["relation"], r["distance"]) == ("cross", 6))
-    assert far["R"] == pytest.approx(resonance(blocks.total["a0", "b0"]), rel=1e-6)
+    found = {(r["relation"], r["distance"]): r for r in rows}
+    inside, across = {0: 3, 1: 2, 2: 1}, {2: 1, 3: 2, 4: 3, 5: 2, 6: 1}
+    expected = {(r, d): n for r in "ab" for d, n in inside.items()}
+    expected |= {("cross", d): n for d, n in across.items()}
+    assert {key: r["pairs"] for key, r in found.items()} == expected
+    assert found["cross", 6]["R"] == pytest.approx(resonance(blocks.total["a0", "b0"]), rel=1e-6)
 
 
 def test_tables_and_report(experiment, tables):
-    assert len(tables["merge"]) == 12 * 3 * 3 * 2
-    curved = (tables["merge"]["merge"] == "cat") & (tables["merge"]["activation"] == "silu")
-    assert (tables["merge"]["tensor"][curved] > 1e-6).all() and not tables["merge"]["tensor"][
-        ~curved
-    ].any()
+    merge = tables["merge"]
+    assert len(merge) == 12 * 3 * 3 * 2
+    curved = rows_with(merge, merge="cat", activation="silu")
+    assert (merge["tensor"][curved] > 1e-6).all() and not merge["tensor"][~curved].any()
     assert (tables["networks"]["rho"] > 0).all()
     last = tables["distances"].query("relation == 'cross' and distance == 2")
-    assert tables["merge"]["R"].tolist() == pytest.approx(last["R"].tolist())
+    assert merge["R"].tolist() == pytest.approx(last["R"].tolist())
     analysis = analyse(experiment, tables)
     assert len(analysis.measured()) == 2 * 12 * 3 * 3
     assert analysis.figures() and analysis.statistics() and len(tables["certificate"])
-    assert sorted(c.name for c in analysis.claims()) == sorted(statements("exp4_diamond"))
+    assert set(claims_of(experiment, tables)) == set(statements("exp4_diamond"))
 
 
 @pytest.mark.slow
 def test_claims_follow_the_tables(experiment, tables):
-    def check(expected, **changed):
-        found = claims_of(experiment, {**tables, **changed})
-        assert {name: found[name].verdict for name in expected} == expected
-        return found
-
     merge, distances = tables["merge"], tables["distances"]
-    check(dict.fromkeys(("H4.3 flat merge", "separation"), "true by construction"))
+    d = distances["distance"]
+
+    def judged(changes, **expected):
+        check(experiment, tables | changes, **expected)
+
+    judged({}, true_by_construction="H4.3 flat merge; separation")
     curved = merge.assign(gap=1e-3, tensor=1e-3)
-    check({"H4.3 flat merge": "refuted", "tensor part of cat+ReLU": "confirmed"}, merge=curved)
-    falling = distances.assign(
-        R_examples=1.0 + 0.01 * distances["seed"], R=0.5 ** distances["distance"]
-    )
-    expected = {
-        "H4.1": "minor error",
-        "H4.1 deviations": "not run",
-        "H4.2a ratio": "refuted",
-    }  # a ratio of 0.25
-    expected |= {
-        "H4.2a decay": "confirmed",
-        "H4.2a cancellation": "confirmed",
-        "H4.3 curved merge": "refuted",
-    }
-    assert check(expected, distances=falling, merge=merge.assign(gap=1e-4))["H4.1"].statistic == 48
-    rising = distances.assign(R=2.0 ** distances["distance"])
-    expected = {"H4.1": "refuted", "H4.1 deviations": "refuted", "H4.2b growth": "confirmed"}  # 4
-    expected |= {
-        "H4.2a cancellation": "not run",
-        "H4.3 curved merge": "confirmed",
-    }  # no decay, nothing to explain
-    check(expected, distances=rising, merge=merge.assign(gap=1.3 + 0.01 * merge["seed"]))
+    held, failed = "tensor part of cat+ReLU", "H4.3 flat merge"
+    judged({"merge": curved}, confirmed=held, refuted=failed)
+    falling = distances.assign(R_examples=1.0 + 0.01 * distances["seed"], R=0.5**d)
+    changes = {"distances": falling, "merge": merge.assign(gap=1e-4)}
+    open_words = {"minor_error": "H4.1", "not_run": "H4.1 deviations"}
+    held, failed = "H4.2a decay; H4.2a cancellation", "H4.2a ratio; H4.3 curved merge"
+    judged(changes, confirmed=held, refuted=failed, **open_words)  # a ratio of 0.25
+    assert claims_of(experiment, tables | changes)["H4.1"].statistic == 48
+    rising = {"distances": distances.assign(R=2.0**d)}
+    rising |= {"merge": merge.assign(gap=1.3 + 0.01 * merge["seed"])}
+    held, failed = "H4.2b growth; H4.3 curved merge", "H4.1; H4.1 deviations"  # 4
+    # no decay, nothing to explain
+    judged(rising, confirmed=held, refuted=failed, not_run="H4.2a cancellation")
     after = distances["checkpoint"].map({"init": 1.0, "final": 2.0}).fillna(1.0)
-    steeper = (
-        after ** distances["distance"]
-    )  # what survives averaging grows with distance after training, not before
-    check({"weakened cancellation": "confirmed"}, distances=falling.assign(R=steeper))
-    alone = (
-        0.4 ** distances["distance"] * falling["R_examples"]
-    )  # a mean that falls as its images' own blocks, or less
-    check({"H4.2a cancellation": "refuted"}, distances=falling.assign(R_examples=alone))
-    lower = {
-        **tables,
-        "distances": falling.assign(R=steeper / 1e3 ** (after - 1)),
-    }  # less survives, but most far away
-    marks = verdicts(experiment, lower, "weakened cancellation")
-    assert marks == {"growth": "confirmed", "level": "refuted"}
-    check({"weakened cancellation": "refuted"}, distances=falling.assign(R=1 / steeper))
+    steeper, name = after**d, "weakened cancellation"
+    # what survives averaging grows with distance after training, not before
+    judged({"distances": falling.assign(R=steeper)}, confirmed=name)
+    # a mean that falls as its images' own blocks, or less
+    alone = falling.assign(R_examples=0.4**d * falling["R_examples"])
+    judged({"distances": alone}, refuted="H4.2a cancellation")
+    # less survives, but most far away
+    lower = tables | {"distances": falling.assign(R=steeper / 1e3 ** (after - 1))}
+    assert verdicts(experiment, lower, name) == {"growth": "confirmed", "level": "refuted"}
+    judged({"distances": falling.assign(R=1 / steeper)}, refuted=name)
 
 
 @pytest.fixture(scope="module")
 def stored():
     """Tables of the published cells: the published networks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "HESS_PUBLISHED", str(Path(__file__).resolve().parents[4] / "outputs" / "published")
-        )
+        patch.setenv("HESS_PUBLISHED", str(PUBLISHED))
         published = list(cells("exp4_diamond"))
         tables = {}
         for name in ("distances", "merge", "networks", "origin"):
@@ -156,18 +123,15 @@ def test_r_across_the_branches_is_the_papers_quantity(stored):
 
 
 def test_the_printed_ratios_are_not_found_on_it(stored):
-    ratios = report.two_blocks(stored["distances"])  # with LayerNorm, as published
-    assert len(ratios) == 4 * (1 + 3) and not any(
-        0.28 <= ratio <= 0.39 for ratio in ratios.values()
-    )
-    assert 0.6 < min(ratios.values()) < max(ratios.values()) < 1.1
+    ratios = report.two_blocks(stored["distances"]).values()  # with LayerNorm, as published
+    assert len(ratios) == 4 * (1 + 3)
+    assert 0.6 < min(ratios) < max(ratios) < 1.1  # printed: 0.28 to 0.39
 
 
 @pytest.mark.slow
 def test_decay_across_the_branches_is_a_fact_on_the_published_networks(experiment, stored):
-    found = claims_of(experiment, stored)["H4.2a decay"]
-    assert found.verdict == "refuted"
-    assert {found.variants[f"k={k} cat+silu"] for k in (2, 3)} == {"refuted"}
-    other = {**stored, "origin": stored["origin"].assign(initial="named")}
-    unknown = claims_of(experiment, other)["H4.2a decay"]
-    assert unknown.verdict == "inconclusive"
+    name = "H4.2a decay"
+    failed = f"{name}; {name} | k=2 cat+silu; {name} | k=3 cat+silu"
+    check(experiment, stored, refuted=failed)
+    other = stored | {"origin": stored["origin"].assign(initial="named")}
+    check(experiment, other, inconclusive=name)

@@ -5,45 +5,34 @@ import pandas as pd
 import pytest
 
 from experiments.dag.protocol.scores import fit_of_means, image_spread, jackknife, paired, scored
+from tests.experiments.tables import grid
 
 SEEDS, SETS = range(6), range(9)
+KEYS = (["arch", "checkpoint"], {"R": "R"})
 
 
 def table(images_std, draws=0):
     rng = np.random.default_rng(draws)
+    rows = grid(arch=["plain"], checkpoint=("init", "final"), seed=SEEDS, images=SETS)
     shift = images_std * rng.standard_normal(len(SETS))
-    rows = [
-        {
-            "arch": "plain",
-            "checkpoint": c,
-            "seed": s,
-            "images": i,
-            "R": 1 + shift[i] + 0.01 * rng.standard_normal(),
-        }
-        for c in ("init", "final")
-        for s in SEEDS
-        for i in SETS
-    ]
-    return pd.DataFrame(rows)
+    noise = 0.01 * rng.standard_normal(len(rows))
+    return rows.assign(R=1 + shift[rows["images"]] + noise)
 
 
 def origin(**changed):
     named = {"initial": "published", "order": "published", "train_records": "official"}
     first = {"test_records": "official in the first 32 records"}
-    return pd.DataFrame([{"arch": "plain", "seed": s, **named, **first, **changed} for s in SEEDS])
+    return grid(arch=["plain"], seed=SEEDS).assign(**named | first | changed)
 
 
 def values(**tables):
-    return scored(table(0.2), ["arch", "checkpoint"], {"R": "R"}, tables, ["arch"])
+    return scored(table(0.2), *KEYS, tables, ["arch"])
 
 
 def test_images_enter_twice_and_only_as_far_as_they_vary():
-    found = [
-        image_spread(table(0.2, d), ["arch", "checkpoint"], {"R": "R"})["image_variance"].mean()
-        for d in range(60)
-    ]
-    assert np.mean(found) == pytest.approx(2 * 0.2**2, rel=0.2)
-    flat = image_spread(table(0.2).assign(R=0.5), ["arch", "checkpoint"], {"R": "R"})
+    spreads = [image_spread(table(0.2, d), *KEYS)["image_variance"].mean() for d in range(60)]
+    assert np.mean(spreads) == pytest.approx(2 * 0.2**2, rel=0.2)
+    flat = image_spread(table(0.2).assign(R=0.5), *KEYS)
     assert (flat["image_variance"] == 0).all() and (flat["image_df"] == 7).all()
 
 
@@ -84,9 +73,6 @@ def test_jackknife_gives_the_mean_and_its_error():
 
 
 def test_the_fit_is_to_the_means():
-    rows = [
-        {"seed": s, "distance": d, "R": (1 + 0.5 * s) * np.exp(-0.3 * d)}
-        for s in range(4)
-        for d in range(6)
-    ]
-    assert fit_of_means(pd.DataFrame(rows), "R") == pytest.approx([1.0] * 4)
+    rows = grid(seed=range(4), distance=range(6))
+    rows["R"] = (1 + 0.5 * rows["seed"]) * np.exp(-0.3 * rows["distance"])
+    assert fit_of_means(rows, "R") == pytest.approx([1.0] * 4)
