@@ -24,26 +24,38 @@ from runner.curvature import (
 )
 from tests.curvature.cases import Own
 from tests.curvature.oracles import parameter_matrix, relative, twice
-from tests.draws import seeded
+from tests.draws import normal, seeded, tanh_net
 from tests.errors import refusal
 
 CROSS = nn.CrossEntropyLoss()
-BATCHES = [
-    (torch.randn(n, 3, generator=seeded(n)).double(), torch.arange(n).remainder(3))
-    for n in (2, 3, 4)
-]
+BATCHES = [(normal(n, 3, generator=seeded(n)), torch.arange(n) % 3) for n in (2, 3, 4)]
 X, Y = (torch.cat(parts) for parts in zip(*BATCHES, strict=True))
+LARGE = 1 << 30
 
 
 def net():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    return tanh_net(3, 4, 3).double()
+
+
+def hessian(module, data=(X, Y), loss=CROSS, **options):
+    return ParameterOperator(module, loss, data, **options)
+
+
+def truth(module, x=X, y=Y, loss=CROSS):
+    """The Hessian by double backward."""
+    return parameter_matrix("hessian", module, loss, x, y)
+
+
+def assert_dense(operator, expected):
+    assert relative(operator.dense(), expected) < 1e-12
 
 
 def weighted(module, loss, batches, weights):
-    shares = [w / sum(weights) for w in weights]
-    matrices = [parameter_matrix("hessian", module, loss, x, y) for x, y in batches]
-    return sum(share * matrix for share, matrix in zip(shares, matrices, strict=True))
+    total = 0
+    for weight, (x, y) in zip(weights, batches, strict=True):
+        total = total + weight * truth(module, x, y, loss)
+    return total / sum(weights)
 
 
 # ------------------------------------------------------------------ the data
@@ -56,37 +68,32 @@ class Loader:
         return iter(BATCHES)
 
 
-FORMS = {"list": list, "tuple": tuple, "tensor": torch.tensor, "array": np.array, "generator": iter}
+FORMS = [(list, LARGE), (tuple, LARGE), (torch.tensor, LARGE), (np.array, 600), (iter, 600)]
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("budget", [1 << 30, 600])
+@pytest.mark.parametrize("form, budget", FORMS)
 def test_weights_of_any_form_are_those_that_are_used(form, budget):
     module, weights = net(), [1.0, 5.0, 2.0]
-    given = FORMS[form](weights)
-    operator = ParameterOperator(module, CROSS, Loader(), weights=given, memory_budget=budget)
-    assert relative(operator.dense(), weighted(module, CROSS, BATCHES, weights)) < 1e-12
+    operator = hessian(module, Loader(), weights=form(weights), memory_budget=budget)
+    assert_dense(operator, weighted(module, CROSS, BATCHES, weights))
     assert "weighed by weights=" in repr(operator)
 
 
 @pytest.mark.parametrize("weights", ["abc", 3.0, lambda x: 1.0, lambda x, y: "many"])
+@refusal("expected weights")
 def test_weights_that_are_none_are_refused(weights):
-    with refusal("expected weights"):
-        ParameterOperator(net(), CROSS, BATCHES, weights=weights)
+    hessian(net(), BATCHES, weights=weights)
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
-@pytest.mark.parametrize("budget", [1 << 30, 1500])
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("shuffle, budget", [(False, LARGE), (True, 1500)])
 def test_a_loader_leaves_the_random_stream_of_the_program(shuffle, budget):
     module, loader = net(), DataLoader(TensorDataset(X, Y), 4, shuffle=shuffle)
     state = torch.get_rng_state()
-    operator = ParameterOperator(module, CROSS, loader, memory_budget=budget)
+    operator = hessian(module, loader, memory_budget=budget)
     dense = operator.dense()
     trace_estimate(operator, 4)
     assert torch.equal(state, torch.get_rng_state())
-    assert relative(dense, parameter_matrix("hessian", module, CROSS, X, Y)) < 1e-12
+    assert relative(dense, truth(module)) < 1e-12
 
 
 def test_a_loader_that_draws_is_read_with_other_draws():
@@ -99,23 +106,20 @@ def test_a_loader_that_draws_is_read_with_other_draws():
             return iter(zip(X[order].split(3), Y[order].split(3), strict=True))
 
     with pytest.warns(RuntimeWarning, match="memory_budget is"):
-        operator = ParameterOperator(net(), CROSS, Shuffled(), memory_budget=600)
+        operator = hessian(net(), Shuffled(), memory_budget=600)
     operator.gradient()
     assert len(seen) > 1
 
 
-@pytest.mark.parametrize("sizes", [(2, 3, 4), (1, 4, 4), (2,), (1,)])
 @pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("sizes", [(2, 3, 4), (2,), (1,), (1, 4, 4)])
 def test_a_loss_of_one_value_for_each_example_in_small_batches(sizes, check):
-    each = nn.CrossEntropyLoss(reduction="none")
-    count = sum(sizes)
-    parts = zip(X[:count].split(sizes), Y[:count].split(sizes), strict=True)
-    module = net()
-    if sizes[0] == 1 < len(sizes) and not check:
+    if sizes == (1, 4, 4) and not check:
         pytest.skip("whether one value is a scalar is compared with other batches")
-    operator = ParameterOperator(module, each, list(parts), check=check)
-    expected = parameter_matrix("hessian", module, CROSS, X[:count], Y[:count])
-    assert relative(operator.dense(), expected) < 1e-12
+    x, y, module = X[: sum(sizes)], Y[: sum(sizes)], net()
+    parts = zip(x.split(sizes), y.split(sizes), strict=True)
+    each = nn.CrossEntropyLoss(reduction="none")
+    assert_dense(hessian(module, list(parts), each, check=check), truth(module, x, y))
 
 
 def test_all_that_a_module_that_returns_its_loss_is_given_is_its_input():
@@ -123,21 +127,20 @@ def test_all_that_a_module_that_returns_its_loss_is_given_is_its_input():
         each = m.net(x).square()
         return each.mean() if mask is None else (each * mask).mean()
 
-    module, mask = Own(masked, net=net()), torch.rand(len(X), 1, generator=seeded()).double()
-    expected = parameter_matrix("hessian", module, lambda value, y: value, (X, mask), None)
+    module, mask = Own(masked, net=net()), normal(len(X), 1)
+    expected = truth(module, (X, mask), None, lambda value, y: value)
     for given in [(X, mask), [[X, mask]], ((X, mask), None), ((X,), {"mask": mask})]:
-        assert relative(ParameterOperator(module, None, given).dense(), expected) < 1e-12
+        assert_dense(hessian(module, given, None), expected)
     with refusal(r"\[\(x, None\), \(y, None\)\] for two batches"):
-        ParameterOperator(module, None, [X, mask])
+        hessian(module, [X, mask], None)
 
 
-def graphs(sizes):
-    """Rings of these numbers of nodes, and two numbers of each."""
-    nodes = sum(sizes)
+def graphs(*sizes):
+    """Rings of these numbers of nodes, and three numbers of each."""
     which = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
-    edges = torch.stack([torch.arange(nodes), torch.arange(nodes).roll(1)])
-    x = torch.randn(nodes, 3, generator=seeded(nodes)).double()
-    return (x, edges, which), torch.randn(len(sizes), 3, generator=seeded(nodes)).double()
+    nodes = torch.arange(len(which))
+    edges = torch.stack([nodes, nodes.roll(1)])
+    return (normal(len(which), 3), edges, which), normal(len(sizes), 3)
 
 
 def test_batches_that_cannot_be_cut_and_have_other_numbers_of_rows_ask_for_weights():
@@ -145,18 +148,14 @@ def test_batches_that_cannot_be_cut_and_have_other_numbers_of_rows_ask_for_weigh
         h = m.net(x.index_add(0, edges[0], x[edges[1]]))
         return h.new_zeros(int(which.max()) + 1, 3).index_add(0, which, h)
 
-    module, loss, batches = (
-        Own(pooled, net=net()),
-        nn.MSELoss(),
-        [graphs([2, 3, 4]), graphs([9, 8])],
-    )
+    module, loss = Own(pooled, net=net()), nn.MSELoss()
+    batches = [graphs(2, 3, 4), graphs(9, 8)]
     with refusal("cannot be cut and differ in rows of input and target"):
-        ParameterOperator(module, loss, batches)
-    operator = ParameterOperator(module, loss, batches, weights=lambda given, y: len(y))
-    assert relative(operator.dense(), weighted(module, loss, batches, [3, 2])) < 1e-12
-    equal = [graphs([2, 4]), graphs([3, 3])]
-    operator = ParameterOperator(module, loss, equal)
-    assert relative(operator.dense(), weighted(module, loss, equal, [1, 1])) < 1e-12
+        hessian(module, batches, loss)
+    operator = hessian(module, batches, loss, weights=lambda given, y: len(y))
+    assert_dense(operator, weighted(module, loss, batches, [3, 2]))
+    equal = [graphs(2, 4), graphs(3, 3)]
+    assert_dense(hessian(module, equal, loss), weighted(module, loss, equal, [1, 1]))
 
 
 # ------------------------------------------------------------------ the module
@@ -182,9 +181,13 @@ def clipped(m, x):
     return m.layer(x)
 
 
+def linear():
+    return nn.Linear(3, 3).double()
+
+
 WRITERS = {
     "initialises": lambda: nn.Sequential(Initialised(), net()),
-    "clips": lambda: Own(clipped, layer=nn.Linear(3, 3).double()),
+    "clips": lambda: Own(clipped, layer=linear()),
 }
 
 
@@ -194,13 +197,12 @@ def test_a_module_that_writes_to_its_parameters_is_refused_and_left_as_it_was(na
     module = WRITERS[name]()
     before, flags = copy.deepcopy(module.state_dict()), [dict(vars(m)) for m in module.modules()]
     with refusal("writes to its parameters"):
-        ParameterOperator(module, CROSS, (X, Y), check=check)
+        hessian(module, check=check)
     assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
     assert flags == [dict(vars(m)) for m in module.modules()]
     module(X)
     if name == "initialises":
-        found = ParameterOperator(module, CROSS, (X, Y)).dense()
-        assert relative(found, parameter_matrix("hessian", module, CROSS, X, Y)) < 1e-12
+        assert_dense(hessian(module), truth(module))
 
 
 @pytest.mark.parametrize("registered", [True, False])
@@ -210,23 +212,23 @@ def test_a_buffer_that_the_first_call_fills_is_empty_afterwards(registered):
             m.register_buffer("centre", x.mean(0))
         return m.layer(torch.tanh(x - m.centre))
 
-    module = Own(centred, layer=nn.Linear(3, 3).double())
+    module = Own(centred, layer=linear())
     if registered:
         module.register_buffer("centre", None)
-    found = ParameterOperator(module, CROSS, (X, Y)).dense()
-    assert dict(module.named_buffers()) == {}
     plain = Own(lambda m, x: m.layer(torch.tanh(x - X.mean(0))), layer=module.layer)
-    assert relative(found, parameter_matrix("hessian", plain, CROSS, X, Y)) < 1e-12
+    operator = hessian(module)
+    assert dict(module.named_buffers()) == {}
+    assert_dense(operator, truth(plain))
 
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_a_fixed_draw_of_dropout_is_one_function(seed):
     module = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 3)).double()
-    operator = ParameterOperator(module, CROSS, (X, Y), seed=seed)
+    operator = hessian(module, seed=seed)
     torch.manual_seed(seed)
     kept = nn.functional.dropout(torch.ones(len(X), 8).double(), 0.5)
     plain = Own(lambda m, x: m.last(torch.tanh(m.first(x) * kept)), first=module[0], last=module[3])
-    assert relative(operator.dense(), parameter_matrix("hessian", plain, CROSS, X, Y)) < 1e-12
+    assert_dense(operator, truth(plain))
     assert verify(operator).ok
 
 
@@ -239,14 +241,11 @@ def test_groups_by_the_second_name_of_a_tied_parameter():
     tokens = torch.arange(5)
 
     def members(groups):
-        operator = ParameterOperator(module, CROSS, (tokens, tokens), groups)
-        return operator.layout.members
+        return hessian(module, (tokens, tokens), groups=groups).layout.members
 
     assert members(["decoder"]) == {"decoder": ("embedding.weight", "decoder.bias")}
-    assert members({"e": "embedding", "d": "decoder"}) == {
-        "e": ("embedding.weight",),
-        "d": ("decoder.bias",),
-    }
+    both = {"e": ("embedding.weight",), "d": ("decoder.bias",)}
+    assert members({"e": "embedding", "d": "decoder"}) == both
     with refusal("two groups"):
         members({"e": "embedding", "d": "decoder.weight"})
 
@@ -255,14 +254,14 @@ def test_complex_parameters_at_an_odd_place_of_the_vector():
     def spectrum(m, x):
         return m.last((x.to(m.w.dtype) @ m.w).abs().square()) * m.scale
 
-    w = torch.randn(3, 3, dtype=torch.complex128, generator=seeded())
-    scale = nn.Parameter(torch.ones(1).double())
-    module = Own(spectrum, last=nn.Linear(3, 3).double(), scale=scale, w=nn.Parameter(w))
-    operator = ParameterOperator(module, CROSS, (X, Y), {"a": "scale", "b": "w"})
-    leaves = scale.detach().clone().requires_grad_(), torch.view_as_real(w).clone().requires_grad_()
+    w, scale = torch.randn(3, 3, dtype=torch.complex128), torch.ones(1).double()
+    parts = {"scale": nn.Parameter(scale), "w": nn.Parameter(w)}
+    module = Own(spectrum, last=linear(), **parts)
+    operator = hessian(module, groups={"a": "scale", "b": "w"})
+    leaves = [t.clone().requires_grad_() for t in (scale, torch.view_as_real(w))]
     plain = (X.to(w.dtype) @ torch.view_as_complex(leaves[1])).abs().square()
     value = CROSS(module.last(plain) * leaves[0], Y)
-    v = torch.randn(19, generator=seeded(2)).double()
+    v = normal(19)
     images = twice(value, leaves, [v[:1], v[1:].view(3, 3, 2)])
     assert relative(operator @ v, torch.cat([image.flatten() for image in images])) < 1e-12
 
@@ -271,16 +270,14 @@ def test_complex_parameters_at_an_odd_place_of_the_vector():
 def test_scripted_modules_are_measured_and_keep_their_parameters(kind):
     module = net()
     scripted = torch.jit.script(module) if kind == "script" else torch.jit.trace(module, X)
-    dense = ParameterOperator(scripted, CROSS, (X, Y)).dense()
-    assert relative(dense, parameter_matrix("hessian", module, CROSS, X, Y)) < 1e-12
+    assert_dense(hessian(scripted), truth(module))
     for one, other in zip(scripted.parameters(), module.parameters(), strict=True):
         assert one is other or one.data_ptr() == other.data_ptr()
 
 
+@refusal("no weights yet")
 def test_modules_whose_buffers_are_not_there_yet():
-    with refusal("no weights yet"):
-        module = nn.Sequential(nn.Linear(3, 3), nn.LazyBatchNorm1d(affine=False)).double()
-        ParameterOperator(module, CROSS, (X, Y))
+    hessian(nn.Sequential(linear(), nn.LazyBatchNorm1d(affine=False)))
 
 
 # ------------------------------------------------------------------ the Fisher matrix
@@ -290,14 +287,14 @@ def test_modules_whose_buffers_are_not_there_yet():
 @pytest.mark.parametrize("kind", ["weights of classes", "weight of positives"])
 def test_weights_that_the_first_examples_do_not_show(kind, several):
     weight = torch.tensor([5.0, 1.0, 1.0]).double()
-    y = torch.tensor([1, 1, 1, 1, 1, 0, 1, 1, 0])
-    loss, target = nn.CrossEntropyLoss(weight), y
+    target = torch.tensor([1, 1, 1, 1, 1, 0, 1, 1, 0])
+    loss = nn.CrossEntropyLoss(weight)
     if kind == "weight of positives":
         loss = nn.BCEWithLogitsLoss(pos_weight=weight)
-        target = (y == 0).double().unsqueeze(1) * torch.tensor([1.0, 0, 0]).double()
+        target = torch.stack([target == 0, target < 0, target < 0], 1).double()
     data = [(X[:5], target[:5]), (X[5:], target[5:])] if several else (X, target)
     with refusal("logarithm of a density"):
-        ParameterOperator(net(), loss, data, part="fisher", weights=lambda x, y: len(x))
+        hessian(net(), data, loss, part="fisher", weights=lambda x, y: len(x))
 
 
 def test_a_batch_that_is_fitted_does_not_speak_against_a_likelihood():
@@ -306,7 +303,7 @@ def test_a_batch_that_is_fitted_does_not_speak_against_a_likelihood():
     y[0] = (y[0] + 1) % 3
     slopes = torch.autograd.functional.jacobian(lambda f: CROSS(f, y[6:]), sharp(x[6:]))
     assert 0 < float(slopes.abs().max()) < 1e-4
-    operator = ParameterOperator(sharp, CROSS, [(x[:6], y[:6]), (x[6:], y[6:])], part="fisher")
+    operator = hessian(sharp, [(x[:6], y[:6]), (x[6:], y[6:])], part="fisher")
     assert operator.likelihood == "categorical"
 
 
@@ -315,26 +312,22 @@ def test_a_batch_that_is_fitted_does_not_speak_against_a_likelihood():
 
 def test_vectors_of_any_layout_and_none_of_complex_numbers():
     module = net()
-    operator = ParameterOperator(module, CROSS, (X, Y))
-    dense = parameter_matrix("hessian", module, CROSS, X, Y)
-    n = len(dense)
-    wide = torch.randn(2 * n, 80, generator=seeded()).double()
+    operator, dense, n = hessian(module), truth(module), 31
+    wide = normal(2 * n, 80)
     for v in (wide[::2], wide[::2, ::3], wide[:n, 0], wide[::2, 1].expand(3, -1).mT):
         assert relative(operator @ v, dense @ v) < 1e-12
     assert relative(operator @ torch.ones(n, dtype=torch.int64), dense.sum(1)) < 1e-12
     for v in (wide[:n, 0] * 1j, wide[:n] * 1j):
         with refusal("expected a real tensor"):
             operator @ v
-    view, z = as_linear_operator(operator), wide[:n, 0].numpy() + 1j * wide[:n, 1].numpy()
-    assert np.abs(view @ z - dense.numpy() @ z).max() < 1e-12
+    z = torch.complex(wide[:n, 0], wide[:n, 1]).numpy()
+    assert np.abs(as_linear_operator(operator) @ z - dense.numpy() @ z).max() < 1e-12
 
 
-@pytest.mark.parametrize("probes", [False, True])
-def test_a_stop_gives_the_metrics_so_far(probes):
-    torch.manual_seed(0)
-    width = 300 if probes else 4
-    module = nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 3)).double()
-    operator = LayerOperator(module, CROSS, (X, Y))
+@pytest.mark.parametrize("width, budget", [(4, None), (300, 1)])
+def test_a_stop_gives_the_metrics_so_far(width, budget):
+    """Of exact blocks, and of probes, which a small budget asks for."""
+    operator = LayerOperator(tanh_net(3, width, 3).double(), CROSS, (X, Y))
     apply, calls = operator.apply, []
 
     def stopping(directions):
@@ -344,8 +337,8 @@ def test_a_stop_gives_the_metrics_so_far(probes):
         return apply(directions)
 
     operator.apply = stopping
-    if probes:
-        operator.settings = operator.settings._replace(memory_budget=1)
+    if budget:
+        operator.settings = operator.settings._replace(memory_budget=budget)
     with pytest.raises(KeyboardInterrupt) as stop:
         inter_layer_metrics(operator)
     found = stop.value.partial
@@ -370,32 +363,29 @@ class Stopped(nn.Module):
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_product_that_was_stopped_is_whole_the_next_time(call):
     module = Stopped()
-    operator = ParameterOperator(module, CROSS, BATCHES)
+    operator = hessian(module, BATCHES)
     module.calls = call
     with pytest.raises(KeyboardInterrupt):
         operator.dense()
-    sizes = [len(x) for x, _ in BATCHES]
-    assert relative(operator.dense(), weighted(module, CROSS, BATCHES, sizes)) < 1e-12
+    assert_dense(operator, truth(module))
 
 
 def test_autocast_is_off_in_products():
-    module = net().float()
-    x = X.float()
+    module, data = net().float(), (X.float(), Y)
     ways = [lambda o: o @ torch.ones(31), lambda o: o.gradient(), lambda o: trace_estimate(o).value]
     for way in ways:
         with torch.autocast("cpu"):
-            half = module(x)
-        operator = ParameterOperator(module, CROSS, (x, Y))
+            half = module(data[0])
+        operator = hessian(module, data)
         with torch.autocast("cpu"):
             found = way(operator)
-            assert torch.equal(module(x), half)
-        expected = way(ParameterOperator(module, CROSS, (x, Y)))
+            assert torch.equal(module(data[0]), half)
+        expected = way(hessian(module, data))
         assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
 
 
 def test_a_product_can_be_differentiated_by_its_vector():
-    operator = ParameterOperator(net(), CROSS, (X, Y))
-    v = torch.randn(31, generator=seeded(1)).double().requires_grad_()
+    operator, v = hessian(net()), normal(31).requires_grad_()
     (slope,) = torch.autograd.grad(v @ (operator @ v), v)
     assert relative(slope, 2 * (operator @ v.detach())) < 1e-12
     columns = torch.stack([v, 2 * v], 1)
@@ -406,7 +396,7 @@ def test_a_product_can_be_differentiated_by_its_vector():
 
 
 def test_operators_are_not_pickled():
-    operator = ParameterOperator(net(), CROSS, (X, Y))
+    operator = hessian(net())
     for take in (pickle.dumps, copy.deepcopy):
         with refusal("build it again", TypeError):
             take(operator)
@@ -433,69 +423,56 @@ FLAT = {
 }
 
 
-def tokens(order, inside=nn.Identity):
+def weighed(h):
+    """One row for each example (B, T, d): its tokens weighed by their places."""
+    return (h * torch.arange(1.0, h.shape[1] + 1).double().view(1, -1, 1)).sin().sum(1)
+
+
+def tokens(order, inside):
     """Applies its layer to the tokens of all examples in one dimension, and weighs places."""
-    places = torch.arange(len(X) * T).view(len(X), T, 1)
 
     def forward(m, x):
-        flat = FLAT[order](x)
-        back = FLAT[order](places[: len(x)]).flatten().argsort()
-        h = m.inside(m.layer(torch.tanh(flat)))[back].view(x.shape)
-        return (h * torch.arange(1.0, T + 1).double().view(1, T, 1)).sin().sum(1)
+        places = torch.arange(x.shape[0] * T).view(-1, T, 1)
+        back = FLAT[order](places).flatten().argsort()
+        return weighed(m.inside(m.layer(torch.tanh(FLAT[order](x))))[back].view(x.shape))
 
-    torch.manual_seed(0)
-    return Own(forward, layer=nn.Linear(3, 3), inside=inside()).double()
+    return Own(forward, layer=nn.Linear(3, 3), inside=inside).double()
 
 
-def of_tokens(module, x, y, order, counts):
-    """The dense block of the layer, e (T, d) in the order of FLAT without examples."""
+def of_tokens(module, x, y, counts):
+    """The dense block of the layer: e (T, d) is added to the tokens of every example."""
 
     def value(e):
-        shift = torch.zeros(())
-
-        def hook(_, __, out):
-            nonlocal shift
-            rows = FLAT[order](torch.arange(T).view(1, T, 1).expand(len(out) // T, T, 1)).flatten()
-            first = FLAT[order](torch.arange(T).view(1, T, 1)).flatten()
-            place = torch.empty(T, dtype=torch.int64).scatter_(0, first, torch.arange(T))
-            return out + e.view(T, 3)[place[rows]]
-
-        handle = module.layer.register_forward_hook(hook)
-        try:
-            parts = zip(x.split(counts), y.split(counts), strict=True)
-            terms = [CROSS(module(a), b) * len(b) / len(y) for a, b in parts]
-        finally:
-            handle.remove()
-        return torch.stack(terms).sum()
+        total = 0
+        for a, b in zip(x.split(counts), y.split(counts), strict=True):
+            h = module.layer(torch.tanh(a)) + e.view(T, 3)
+            h = module.inside(h.flatten(0, 1)).view(a.shape)
+            total = total + CROSS(weighed(h), b) * len(b) / len(y)
+        return total
 
     return torch.autograd.functional.hessian(value, torch.zeros(3 * T).double())
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
-@pytest.mark.parametrize("counts, budget", [([9], 1 << 30), ([1], 1 << 30), ([4, 5], 5000)])
+PLACES = [([9], LARGE, False), ([1], LARGE, False), ([4, 5], 5000, False), ([9], LARGE, True)]
+
+
+@pytest.mark.parametrize("counts, budget, statistics", PLACES)
 @pytest.mark.parametrize("order", FLAT)
-def test_the_tokens_of_an_example_are_found_wherever_they_lie(order, counts, budget):
-    module, x = tokens(order), torch.randn(9, T, 3, generator=seeded()).double()[: sum(counts)]
-    y = Y[: len(x)]
+def test_the_tokens_of_an_example_are_found_wherever_they_lie(order, counts, budget, statistics):
+    """Also under statistics of the batch."""
+    module = tokens(order, nn.BatchNorm1d(3) if statistics else nn.Identity())
+    x, y = normal(sum(counts), T, 3), Y[: sum(counts)]
     batches = list(zip(x.split(counts), y.split(counts), strict=True))
     operator = LayerOperator(module, CROSS, batches, ["layer"], memory_budget=budget)
     assert operator.sizes == {"layer": 3 * T}
-    assert relative(operator.dense(), of_tokens(module, x, y, order, counts)) < 1e-12
-
-
-@pytest.mark.parametrize("order", FLAT)
-def test_tokens_in_one_dimension_under_statistics_of_the_batch(order):
-    module = tokens(order, lambda: nn.BatchNorm1d(3)).train()
-    x = torch.randn(9, T, 3, generator=seeded()).double()
-    operator = LayerOperator(module, CROSS, (x, Y), ["layer"])
-    assert relative(operator.dense(), of_tokens(module, x, Y, order, [9])) < 1e-10
+    within = 1e-10 if statistics else 1e-12
+    assert relative(operator.dense(), of_tokens(module, x, y, counts)) < within
 
 
 def packed(m, x, lengths):
     inside = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     inside = inside._replace(data=m.layer(torch.tanh(inside.data)))
-    found, _ = pad_packed_sequence(inside, batch_first=True)
-    return (found * torch.arange(1.0, found.shape[1] + 1).view(1, -1, 1)).sin().sum(1)
+    return weighed(pad_packed_sequence(inside, batch_first=True)[0])
 
 
 @pytest.mark.parametrize("form", [list, torch.tensor])
@@ -503,32 +480,23 @@ def packed(m, x, lengths):
 def test_packed_sequences_share_a_perturbation_by_time_where_all_have_one_length(
     lengths, size, form
 ):
-    torch.manual_seed(0)
-    module = Own(packed, layer=nn.Linear(3, 3)).double()
-    x = torch.randn(3, max(lengths), 3, generator=seeded()).double()
-    batch = (x, form(lengths)), Y[:3]
-    operator = LayerOperator(module, CROSS, batch, ["layer"])
+    module, x = Own(packed, layer=linear()), normal(3, max(lengths), 3)
+    operator = LayerOperator(module, CROSS, ((x, form(lengths)), Y[:3]), ["layer"])
     assert operator.sizes == {"layer": size}
+    there = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
     def value(e):
-        rows = e.view(-1, 1, 3).expand(-1, 3, 3).flatten(0, 1) if size == 9 else e
-        handle = module.layer.register_forward_hook(lambda _, __, out: out + rows)
-        try:
-            return CROSS(module(*batch[0]), batch[1])
-        finally:
-            handle.remove()
+        h = module.layer(torch.tanh(x)) + e.view(-1, 3)
+        return CROSS(weighed(h * there[:, :, None]), Y[:3])
 
-    expected = torch.autograd.functional.hessian(value, torch.zeros(size).double())
-    assert relative(operator.dense(), expected) < 1e-12
+    assert_dense(operator, torch.autograd.functional.hessian(value, torch.zeros(size).double()))
 
 
 @pytest.mark.parametrize("lengths", [(1, 4), (4, 1), (4, 3)])
+@refusal("expected batches of one shape except for their numbers of examples")
 def test_batches_of_other_lengths_have_no_common_perturbation(lengths):
-    torch.manual_seed(0)
-    module = Own(lambda m, x: m.layer(torch.tanh(x)).sin().mean(1), layer=nn.Linear(3, 3)).double()
-    batches = [(torch.randn(4, t, 3).double(), Y[:4]) for t in lengths]
-    with refusal("expected batches of one shape except for their numbers of examples"):
-        LayerOperator(module, CROSS, batches, ["layer"])
+    module = Own(lambda m, x: m.layer(torch.tanh(x)).sin().mean(1), layer=linear())
+    LayerOperator(module, CROSS, [(normal(4, t, 3), Y[:4]) for t in lengths], ["layer"])
 
 
 def recurrent(last):
@@ -540,17 +508,16 @@ def recurrent(last):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("time, count", [(5, 6), (6, 6), (1, 6), (5, 1)])
 def test_examples_along_the_other_dimension_are_seen_by_the_losses_of_parts(time, count, last):
-    module = recurrent(last)
-    x = torch.randn(time, count, 3, generator=seeded()).double()
-    y = torch.randn(*x.shape[last:2], 2, generator=seeded(1)).double()
+    module, x, mean = recurrent(last), normal(time, count, 3), nn.MSELoss()
+    y = normal(*x.shape[last:2], 2)
     with refusal("along dimension 1 of the input, .* give batch_dim=1"):
-        LayerOperator(module, nn.MSELoss(), (x, y), ["h"])
+        LayerOperator(module, mean, (x, y), ["h"])
     with refusal("give batch_dim=1"):
         LayerOperator(module, lambda f, y: (f - y).square(), (x, y), ["h"])
     if (time, count) == (5, 6):
         with refusal("give batch_dim=1"):
-            ParameterOperator(module, nn.MSELoss(), [(x, y), (x, y)])
-    sizes = LayerOperator(module, nn.MSELoss(), (x, y), ["h"], batch_dim=1).sizes
+            hessian(module, [(x, y), (x, y)], mean)
+    sizes = LayerOperator(module, mean, (x, y), ["h"], batch_dim=1).sizes
     assert sizes == {"h": 2 if last else 2 * time}
 
 
@@ -563,18 +530,16 @@ def of_means(f, y):
 @pytest.mark.parametrize("inside", [nn.Identity(), nn.BatchNorm1d(3)])
 def test_examples_along_the_first_dimension_are_left_there(inside, loss):
     """Each time alone, or statistics of the batch: no other dimension is the better one."""
-    module = nn.Sequential(nn.Linear(3, 4), inside, nn.Tanh(), nn.Linear(4, 2)).double().train()
-    x = torch.randn(6, 3, 3, generator=seeded()).double()
+    module = nn.Sequential(nn.Linear(3, 4), inside, nn.Tanh(), nn.Linear(4, 2)).double()
+    x = normal(6, 3, 3)
     operator = LayerOperator(module, loss, (x, x[..., :2].cos()), ["3"])
     assert operator.sizes == {"3": 6}
 
 
+@refusal("nested tensor, .* pad the sequences")
 def test_a_layer_that_returns_a_nested_tensor_is_refused():
     def mean(m, nested):
         return m.last(torch.stack([h.mean(0) for h in m.first(nested).sin().unbind()]))
 
-    rows = [torch.randn(n, 3, generator=seeded(n)).double() for n in (2, 4)]
-    given = torch.nested.nested_tensor(rows, layout=torch.jagged)
-    module = Own(mean, first=nn.Linear(3, 3), last=nn.Linear(3, 3)).double()
-    with refusal("nested tensor, .* pad the sequences"):
-        LayerOperator(module, CROSS, (given, Y[:2]), ["first"])
+    given = torch.nested.nested_tensor([normal(2, 3), normal(4, 3)], layout=torch.jagged)
+    LayerOperator(Own(mean, first=linear(), last=linear()), CROSS, (given, Y[:2]), ["first"])
