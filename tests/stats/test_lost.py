@@ -22,130 +22,123 @@ RANK = {"refuted": 0, "not reproduced": 0, "minor error": 0, "inconclusive": 1, 
 RULE = judge.DataSetRule(share=0.8, least=3)
 
 
+def rank(verdict):
+    return RANK.get(verdict, 2)
+
+
 def says(**limits):
     return Statement(name="s", text="a statement", where="Section 1", **limits)
 
 
-def as_scored(values, **columns):
-    rows = [{"metric": "m", "seed": i, "value": v, **columns} for i, v in enumerate(values)]
-    reference = pd.DataFrame(
-        [{"metric": "m", "mean": "1.0", "std": "0.1", "n_seeds": str(len(values))}], dtype=str
-    )
-    row = scorecard(pd.DataFrame(rows), reference).iloc[0]
-    return row["verdict"], row["reason"]
+PRINTED = says(number=1.0, rounding=0.05, n=5)
+ABOVE = says(low=0.5)
 
 
-def as_bounded(values):
-    rows = [{"metric": "m", "seed": i, "value": v} for i, v in enumerate(values)]
-    reference = pd.DataFrame([{"metric": "m", "mean": "", "upper_bound": "1.5"}], dtype=str)
-    row = scorecard(pd.DataFrame(rows), reference).iloc[0]
-    return row["verdict"], row["reason"]
-
-
-def claimed(made):
+def judged(method, *arguments, **keys):
+    """(verdict, text) of a judge."""
+    made = method(*arguments, **keys)
     return made.verdict, made.detail
+
+
+def as_scored(values, printed=None, **columns):
+    """(verdict, text) of a row of the scorecard."""
+    rows = [{"metric": "m", "seed": i, "value": v, **columns} for i, v in enumerate(values)]
+    printed = printed or {"mean": "1.0", "std": "0.1", "n_seeds": str(len(values))}
+    reference = pd.DataFrame([{"metric": "m", **printed}], dtype=str)
+    row = scorecard(pd.DataFrame(rows), reference).iloc[0]
+    return row["verdict"], row["reason"]
+
+
+def compared(method, values, *rest):
+    """(outcome, text) of a sample next to a printed mean of 1.0 ± 0.1."""
+    sample = Sample.of(values)
+    return method(sample, Sample(1.0, 0.1, 5), *rest).outcome, sample.lost_text
 
 
 def by_tests(kind, values, sign, method):
     values = np.asarray(values, dtype=float)
+    other = np.zeros_like(values)
+    if kind == "mann_whitney":
+        other = np.linspace(-0.4, 0.4, len(values))
     tests = {}
     for seed in range(5):
-        shifted = values + 0.01 * seed
-        row = stats.wilcoxon(shifted, np.zeros_like(shifted), name="t", group=f"seed={seed}")
-        if kind == "mann_whitney":
-            other = np.linspace(-0.4, 0.4, len(values))
-            row = stats.mann_whitney(shifted, other, name="t", group=f"seed={seed}")
-        tests["t", f"seed={seed}"] = row
+        group = f"seed={seed}"
+        test = getattr(stats, kind)
+        tests["t", group] = test(values + 0.01 * seed, other, name="t", group=group)
     evidence = Evidence(RULE, 0.05, tests=tests)
     if method == "within":
-        return claimed(evidence.within(says(low=0.5, high=1.5), "t"))
+        return judged(evidence.within, says(low=0.5, high=1.5), "t")
     if method == "unharmed":
-        return claimed(evidence.unharmed(says(), "t"))
-    return claimed(evidence.tested(says(), "t", sign=sign))
+        return judged(evidence.unharmed, says(), "t")
+    return judged(evidence.tested, says(), "t", sign=sign)
+
+
+def mean_of(values):
+    return sum(values) / len(values)
+
+
+def of_jackknife(values):
+    means = jackknife(pd.DataFrame({"x": values}), lambda table: float(table["x"].mean()))
+    return judged(judge.bound, ABOVE, means)
 
 
 JUDGES = {
-    "bound below": lambda v: claimed(judge.bound(says(high=1.5), v)),
-    "bound above": lambda v: claimed(
-        judge.bound(says(low=0.5, strict=True), {"a": v, "b": [1, 1, 1]})
+    "bound below": lambda v: judged(judge.bound, says(high=1.5), v),
+    "bound above": lambda v: judged(
+        judge.bound, says(low=0.5, strict=True), {"a": v, "b": [1, 1, 1]}
     ),
-    "bound on own networks": lambda v: claimed(
-        judge.bound(says(low=0.5), {"init": v}, same={"init": sum(v) / len(v)})
+    "bound on own networks": lambda v: judged(
+        judge.bound, ABOVE, {"init": v}, same={"init": mean_of(v)}
     ),
-    "number": lambda v: claimed(judge.number(says(number=1.0, rounding=0.05, n=5), v)),
-    "number on own networks": lambda v: claimed(
-        judge.number(says(number=1.0, rounding=0.05, n=5), {"a": v}, same={"a": sum(v) / len(v)})
+    "number": lambda v: judged(judge.number, PRINTED, v),
+    "number on own networks": lambda v: judged(
+        judge.number, PRINTED, {"a": v}, same={"a": mean_of(v)}
     ),
-    "exact": lambda v: claimed(judge.exact(says(low=0.5), {str(i): x for i, x in enumerate(v)})),
-    "compared": lambda v: claimed(Evidence(RULE, 0.05).compared(says(low=0.5), dict(enumerate(v)))),
-    "equal": lambda v: (
-        judge.equal(Sample.of(v), Sample(1.0, 0.1, 5), 0.25).outcome,
-        Sample.of(v).lost_text,
-    ),
-    "paired": lambda v: (
-        judge.paired(Sample.of(v), Sample(1.0, 0.1, 5), 0.25, Part(0.0001, 5)).outcome,
-        Sample.of(v).lost_text,
-    ),
+    "exact": lambda v: judged(judge.exact, ABOVE, {str(i): x for i, x in enumerate(v)}),
+    "compared": lambda v: judged(Evidence(RULE, 0.05).compared, ABOVE, dict(enumerate(v))),
+    "equal": lambda v: compared(judge.equal, v, 0.25),
+    "paired": lambda v: compared(judge.paired, v, 0.25, Part(0.0001, 5)),
     "below": lambda v: (judge.below(Sample.of(v), 1.5)[0], Sample.of(v).lost_text),
     "score": as_scored,
     "exact match": lambda v: as_scored(v, paired="true"),
     "calibrated": lambda v: as_scored(v, calibrated="chosen by these numbers"),
     "by construction": lambda v: as_scored(v, constructed="a definition"),
-    "upper bound": as_bounded,
-    "jackknife": lambda v: claimed(
-        judge.bound(
-            says(low=0.5), jackknife(pd.DataFrame({"x": v}), lambda t: float(t["x"].mean()))
-        )
-    ),
+    "upper bound": lambda v: as_scored(v, {"mean": "", "upper_bound": "1.5"}),
+    "jackknife": of_jackknife,
 }
 """Name -> (verdict, text) of five values."""
+CONFIRMED = ([0.9, 0.9, 1.0, 1.1, 1.1], [1.0] * 5)
+"""Every judge confirms one of these: otherwise no lost value could improve a verdict."""
 
 
 @pytest.mark.parametrize("name", JUDGES)
 def test_no_lost_value_improves_a_verdict(name):
+    decided = JUDGES[name]
+    assert 2 in [rank(decided(values)[0]) for values in CONFIRMED]
     rng = np.random.default_rng(3)
-    samples = [
-        rng.normal(centre, spread, 5) for centre in (0.2, 1.0, 2.0) for spread in (0.02, 0.1, 0.6)
-    ]
-    samples.append(np.array([0.9, 0.9, 1.0, 1.1, 1.1]))
-    for values in samples:
-        full = RANK.get(JUDGES[name](list(values))[0], 2)
-        for kept in (0, 1, 2, 3, 4):
-            for lost in LOST:
-                verdict, text = JUDGES[name]([*values[:kept], *[lost] * (5 - kept)])
-                assert RANK.get(verdict, 2) <= max(1, full), (values, kept, lost, verdict)
-                assert RANK.get(verdict, 2) <= 1, (values, kept, lost, verdict)
-                assert verdict == "not run" or str(5 - kept) in text.split()[:5], text
+    shapes = product((0.2, 1.0, 2.0), (0.02, 0.1, 0.6))
+    samples = [[*rng.normal(centre, spread, 5)] for centre, spread in shapes]
+    for values, kept, lost in product((*samples, CONFIRMED[0]), range(5), LOST):
+        verdict, text = decided([*values[:kept], *[lost] * (5 - kept)])
+        assert rank(verdict) <= 1, (values, kept, lost, verdict)
+        assert verdict == "not run" or str(5 - kept) in text.split()[:5], text
 
 
 @pytest.mark.parametrize("lost", LOST)
 def test_what_is_left_refutes_no_more_than_it_confirms(lost):
     """Three runs at 0.5 say nothing of a mean with runs that blew up, in neither direction."""
     left = [0.5, 0.51, 0.49]
-    for limits in ({"low": 1.0}, {"high": 1.0}):
-        made = judge.bound(says(**limits), {"a": [*left, lost]})
+    for limits in (says(low=1.0), says(high=1.0)):
+        made = judge.bound(limits, {"a": [*left, lost]})
         assert made.verdict == "inconclusive" and made.detail.startswith("1 of 4")
-        decided = judge.bound(says(**limits), {"a": [*left, lost], "b": left})
+        decided = judge.bound(limits, {"a": [*left, lost], "b": left})
         assert decided.verdict == judge.overall(["inconclusive", *decided.variants.values()])
     assert judge.bound(says(low=1.0), left).verdict == "refuted"
     assert as_scored([5.0, 5.1, 4.9, 5.0, lost])[0] == "inconclusive"
     assert as_scored([5.0, 5.1, 4.9, 5.0, 5.0])[0] == "not reproduced"
 
 
-def test_every_judge_confirms_something():
-    """Otherwise the test above could not fail."""
-    for name, decided in JUDGES.items():
-        verdicts = [decided(values)[0] for values in ([0.9, 0.9, 1.0, 1.1, 1.1], [1.0] * 5)]
-        assert 2 in [RANK.get(verdict, 2) for verdict in verdicts], name
-
-
-TESTED = [
-    (kind, method)
-    for kind in ("wilcoxon", "mann_whitney")
-    for method in ("tested", "within", "unharmed")
-]
-
-
+TESTED = list(product(("wilcoxon", "mann_whitney"), ("tested", "within", "unharmed")))
 LOSSES = list(product((1, 4, 12, 23), LOST, (1, -1)))
 """How many points are lost, to what, and whether the smallest (1) or the largest."""
 
@@ -154,19 +147,23 @@ LOSSES = list(product((1, 4, 12, 23), LOST, (1, -1)))
 @pytest.mark.parametrize("kind, method", TESTED)
 def test_no_lost_point_of_a_data_set_improves_a_verdict(kind, method, losses):
     """Points of a data set that are lost count as if they spoke against the statement."""
-    rng = np.random.default_rng(5)
-    confirmed = 0
+    rng, verdicts = np.random.default_rng(5), []
     for centre in (-1.0, 0.0, 0.3, 1.0):
         values = rng.normal(centre, 0.3, 24)
         verdict, _ = by_tests(kind, values, 1, method)
-        confirmed += verdict == "confirmed"
+        verdicts.append(verdict)
         for many, lost, order in losses:
             some = values.copy()
             some[np.argsort(order * values)[:many]] = lost
             found, text = by_tests(kind, some, 1, method)
-            no_better = RANK.get(found, 2) <= RANK.get(verdict, 2) or found == "inconclusive"
+            no_better = rank(found) <= rank(verdict) or found == "inconclusive"
             assert no_better, (centre, many, lost, verdict, found, text)
-    assert confirmed
+    assert "confirmed" in verdicts
+
+
+def at_least(test):
+    """p and effect of a test, to rounding, with each lost value against the statement."""
+    return pytest.approx((test.p_least, test.effect_least))
 
 
 def test_a_few_lost_points_leave_a_large_effect():
@@ -176,18 +173,18 @@ def test_a_few_lost_points_leave_a_large_effect():
     assert row.lost == 1 and row.effect == 1 and 0.8 < row.effect_least < 1 == row.effect_most
     assert row.p < row.p_least < 1e-6 and row.shift_least <= row.shift_low
     filled = stats.wilcoxon(np.r_[values[:-1], -1e9], name="t")
-    assert (row.p_least, row.effect_least) == pytest.approx((filled.p, filled.effect))
+    assert (filled.p, filled.effect) == at_least(row)
     assert by_tests("wilcoxon", values, 1, "tested")[0] == "confirmed"
 
 
 def test_a_lost_value_counts_against_the_sample_that_lost_it():
     low, high = np.linspace(0.0, 1.0, 20), np.linspace(0.5, 1.5, 20)
-    first = stats.mann_whitney(np.r_[high, math.nan], low, name="t")
-    second = stats.mann_whitney(high, np.r_[low, math.nan], name="t")
-    worst = stats.mann_whitney(np.r_[high, -1e9], low, name="t")
-    assert (first.p_least, first.effect_least) == pytest.approx((worst.p, worst.effect))
-    worst = stats.mann_whitney(high, np.r_[low, 1e9], name="t")
-    assert (second.p_least, second.effect_least) == pytest.approx((worst.p, worst.effect))
+    for lost, worst in (
+        ((np.r_[high, math.nan], low), (np.r_[high, -1e9], low)),
+        ((high, np.r_[low, math.nan]), (high, np.r_[low, 1e9])),
+    ):
+        row, filled = (stats.mann_whitney(*samples, name="t") for samples in (lost, worst))
+        assert (filled.p, filled.effect) == at_least(row)
 
 
 STATISTICS = {
