@@ -16,71 +16,55 @@ from tests.experiments.three_layer.problem import problem
 NAMES = sorted(tl.ACTIVATIONS)
 
 
-def plain(theta, x, q, activation, rate, steps, ratios):
-    """One start, one step at a time, autograd: ratio -> (theta, steps, converged)."""
-    initial, ends = None, {}
-    for number in range(steps + 1):
+def plain(theta, x, q, activation):
+    """Points of one start and norms of their gradients, one step at a time, by autograd."""
+    points, norms = [], []
+    for _ in range(121):
         leaf = theta.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(tl.loss(leaf, x, q, activation), leaf)
-        norm = float(gradient.norm())
-        initial = norm if initial is None else initial
-        ends = {ratio: (theta, number, True) for ratio in ratios if norm <= ratio * initial} | ends
-        if len(ends) == len(ratios):
-            break
-        if number < steps:
-            theta = theta - rate * gradient
-    return {ratio: ends.get(ratio, (theta, steps, False)) for ratio in ratios}
+        points.append(theta)
+        norms.append(float(gradient.norm()))
+        theta = theta - 0.01 * gradient
+    return points, norms
 
 
 @pytest.mark.parametrize("name, width", list(zip(NAMES, [1, 4, 4, 1, 4], strict=True)))
 def test_every_start_follows_the_plain_loop(name, width):
-    theta, x, q = problem(
-        starts=4, units=width
-    )  # steeper starts are chaotic under the linear activation
-    result = descend(
-        theta, LossGradient(x, q, name), rate=0.01, max_steps=120, stop_ratios=(0.2, 0.03)
-    )
+    """Steeper starts are chaotic under the linear activation."""
+    theta, x, q = problem(starts=4, units=width)
+    settings = {"rate": 0.01, "max_steps": 120, "stop_ratios": (0.2, 0.03)}
+    result = descend(theta, LossGradient(x, q, name), **settings)
     assert sorted(result.endpoints) == [0.03, 0.2]
-    for k, start in enumerate(theta):
-        expected_ends = plain(start, x, q, name, 0.01, 120, (0.2, 0.03))
-        for ratio, ends in result.endpoints.items():
-            expected, steps, converged = expected_ends[ratio]
-            assert (int(ends.steps[k]), bool(ends.converged[k])) == (steps, converged)
-            assert_close(ends.theta[k], expected, rtol=1e-8, atol=1e-10)
     assert result.final is result.endpoints[0.03]
+    for k, start in enumerate(theta):
+        points, norms = plain(start, x, q, name)
+        for ratio, ends in result.endpoints.items():
+            met = [number for number, norm in enumerate(norms) if norm <= ratio * norms[0]]
+            number = min(met, default=120)
+            assert (int(ends.steps[k]), bool(ends.converged[k])) == (number, bool(met))
+            assert_close(ends.theta[k], points[number], rtol=1e-8, atol=1e-10)
 
 
 def test_more_starts_than_one_block():
     theta, x, q = problem(starts=1100, units=1, samples=5, scale=3.0)
-    whole = descend(
-        theta, LossGradient(x, q), rate=0.1, max_steps=5, stop_ratios=(0.9,), record=(3, 1099)
-    )
-    tail = descend(theta[1000:], LossGradient(x, q), rate=0.1, max_steps=5, stop_ratios=(0.9,))
+    settings = {"rate": 0.1, "max_steps": 5, "stop_ratios": (0.9,)}
+    whole = descend(theta, LossGradient(x, q), **settings, record=(3, 1099))
+    tail = descend(theta[1000:], LossGradient(x, q), **settings)
     assert torch.equal(whole.final.theta[1000:], tail.final.theta)
     assert sorted(whole.trajectories) == [3, 1099]
 
 
 def test_recorded_points_are_those_of_the_descent():
     theta, x, q = problem(starts=60, scale=3.0)
-    result = descend(
-        theta,
-        LossGradient(x, q),
-        rate=0.05,
-        max_steps=100,
-        stop_ratios=(0.2,),
-        record=(5, 50),
-        record_every=7,
-    )
+    gradient, settings = LossGradient(x, q), {"stop_ratios": (0.2,), "record_every": 7}
+    result = descend(theta, gradient, rate=0.05, max_steps=100, record=(5, 50), **settings)
+    assert sorted(result.trajectories) == [5, 50]
     for start, path in result.trajectories.items():
         end = int(result.final.steps[start])
         assert path.steps.tolist() == sorted({*range(0, end + 1, 7), end})
-        assert torch.equal(path.theta[0], theta[start]) and torch.equal(
-            path.theta[-1], result.final.theta[start]
-        )
+        assert torch.equal(path.theta[-1], result.final.theta[start])
         for number, point in zip(path.steps.tolist(), path.theta, strict=True):
-            again = descend(
-                theta[start : start + 1], LossGradient(x, q), rate=0.05, max_steps=number
-            )
+            again = descend(theta[start, None], gradient, rate=0.05, max_steps=number)
             assert torch.equal(again.final.theta[0], point)
 
 
@@ -93,9 +77,7 @@ def test_diverged_and_unfinished_starts_are_told_apart():
 
 
 def test_a_critical_start_converges_at_once():
-    ends = descend(
-        torch.zeros(2, 3, dtype=torch.float64), lambda t, _: t, rate=0.1, max_steps=10
-    ).final
+    ends = descend(torch.zeros(2, 3), lambda t, _: t, rate=0.1, max_steps=10).final
     assert ends.status == ["converged"] * 2 and ends.steps.tolist() == [0, 0]
 
 
@@ -103,61 +85,51 @@ def test_ratio_met_before_divergence_stays_met():
     def direction(theta, number):
         return theta if number < 3 else torch.full_like(theta, math.nan)
 
-    result = descend(
-        torch.ones(1, 1), RowDirection(direction), rate=0.9, max_steps=9, stop_ratios=(0.5, 1e-9)
-    )
-    assert result.endpoints[0.5].status == ["converged"] and result.endpoints[
-        0.5
-    ].steps.tolist() == [1]
-    assert result.endpoints[1e-9].status == ["diverged"] and result.endpoints[
-        1e-9
-    ].steps.tolist() == [3]
+    settings = {"rate": 0.9, "max_steps": 9, "stop_ratios": (0.5, 1e-9)}
+    result = descend(torch.ones(1, 1), RowDirection(direction), **settings)
+    met, diverged = result.endpoints[0.5], result.endpoints[1e-9]
+    assert (met.status, met.steps.tolist()) == (["converged"], [1])
+    assert (diverged.status, diverged.steps.tolist()) == (["diverged"], [3])
 
 
 def test_two_ratios_met_by_one_step():
-    result = descend(
-        torch.ones(2, 3), lambda t, _: t, rate=1.0, max_steps=5, stop_ratios=(0.5, 0.1)
-    )
-    assert [ends.steps.tolist() for ends in result.endpoints.values()] == [[1, 1], [1, 1]]
+    settings = {"rate": 1.0, "max_steps": 5, "stop_ratios": (0.5, 0.1)}
+    for ends in descend(torch.ones(2, 3), lambda t, _: t, **settings).endpoints.values():
+        assert ends.steps.tolist() == [1, 1]
 
 
 def test_switch_and_watched_gradient():
     theta, x, q = problem(starts=3, scale=3.0)
-    gradient = LossGradient(x, q)
 
     def pull(points, number):
         slope = tl.gradient(points, x, q)
         return slope + points, slope
 
-    result = descend(
-        theta,
-        Switch(RowDirection(pull), gradient, 20),
-        rate=0.05,
-        max_steps=60,
-        stop_ratios=(0.1,),
-        stop_from=30,
-    )
+    direction = Switch(RowDirection(pull), LossGradient(x, q), 20)
+    settings = {"rate": 0.05, "max_steps": 60, "stop_ratios": (0.1,), "stop_from": 30}
+    result = descend(theta, direction, **settings)
     for k, point in enumerate(theta):
         initial = tl.gradient(point, x, q).norm()
         for number in range(61):
             slope = tl.gradient(point, x, q)
-            if number >= 30 and slope.norm() <= 0.1 * initial:
+            if number == 60 or (number >= 30 and slope.norm() <= 0.1 * initial):
                 break
-            if number < 60:
-                point = point - 0.05 * (slope + point if number < 20 else slope)
+            point = point - 0.05 * (slope + point if number < 20 else slope)
         assert int(result.final.steps[k]) == number
         assert_close(result.final.theta[k], point, rtol=1e-10, atol=1e-12)
 
 
+def threshold(theta):
+    """Distance below which the papers' rule takes points for duplicates."""
+    distance = torch.pdist(theta)
+    return float(distance.mean() - 3 * distance.std(correction=0))
+
+
 def test_duplicates_keep_one_of_each_cluster():
-    generator = seeded()
-    centres = normal(40, 6, generator=generator)
+    centres = normal(40, 6, generator=seeded())
     theta = torch.cat([centres, centres[:3] + 1e-6, centres[:1] - 1e-6])
     assert duplicates(theta).nonzero()[:, 0].tolist() == [40, 41, 42, 43]
-    distance = torch.pdist(theta)
-    assert float(distance.mean() - 3 * distance.std(correction=0)) > 1e-5, (
-        "the rule's threshold must be positive"
-    )
+    assert threshold(theta) > 1e-5
     assert not duplicates(theta[:2]).any()
     assert not duplicates(torch.zeros(0, 3)).any()
 
@@ -165,48 +137,43 @@ def test_duplicates_keep_one_of_each_cluster():
 def test_a_point_near_a_dropped_one_only_is_kept():
     """Of three points in a row, the middle one repeats the first; the last is too far from what is
     kept."""
-    generator = seeded(1)
-    centres = normal(40, 30, generator=generator)
-    distance = torch.pdist(centres)
-    step = torch.zeros(30, dtype=torch.float64)
-    step[0] = 0.7 * float(distance.mean() - 3 * distance.std(correction=0))
+    centres = normal(40, 30, generator=seeded(1))
+    step = torch.zeros(30).double()
+    step[0] = 0.7 * threshold(centres)
     theta = torch.cat([centres, centres[:1] + step, centres[:1] + 2 * step])
-    distance = torch.pdist(theta)
-    threshold = float(distance.mean() - 3 * distance.std(correction=0))
-    assert float(step[0]) < threshold < 2 * float(step[0])
+    assert float(step[0]) < threshold(theta) < 2 * float(step[0])
     assert duplicates(theta).nonzero()[:, 0].tolist() == [40]
 
 
 def test_duplicates_with_a_negative_threshold_are_none():
-    theta = torch.tensor([[0.0], [0.0], [0.0], [100.0]], dtype=torch.float64)
-    assert not duplicates(theta).any()
+    assert not duplicates(torch.tensor([[0.0], [0.0], [0.0], [100.0]])).any()
 
 
-@pytest.mark.parametrize(
-    "change, pattern",
-    [
-        ({"rate": 0.0}, "positive learning rate"),
-        ({"rate": math.nan}, "positive learning rate"),
-        ({"stop_ratios": ()}, "at least one stop ratio"),
-        ({"stop_ratios": (0.1, -1.0)}, "all positive"),
-        ({"max_steps": -1}, "max_steps >= 0"),
-        ({"record": (9,)}, "recorded starts within 0..6"),
-        ({"record": (0,), "record_every": 0}, "record_every >= 1"),
-    ],
-)
+MISTAKES = [
+    ({"rate": 0.0}, "positive learning rate"),
+    ({"rate": math.nan}, "positive learning rate"),
+    ({"stop_ratios": ()}, "at least one stop ratio"),
+    ({"stop_ratios": (0.1, -1.0)}, "all positive"),
+    ({"max_steps": -1}, "max_steps >= 0"),
+    ({"record": (9,)}, "recorded starts within 0..6"),
+    ({"record": (0,), "record_every": 0}, "record_every >= 1"),
+]
+
+
+@pytest.mark.parametrize("change, pattern", MISTAKES)
 def test_mistakes_name_what_was_expected(change, pattern):
-    theta, x, q = problem(scale=3.0)
     with refusal(pattern):
-        descend(theta, LossGradient(x, q), **({"rate": 0.1, "max_steps": 3} | change))
+        descend(torch.ones(7, 3), lambda t, _: t, **({"rate": 0.1, "max_steps": 3} | change))
 
 
 def test_wrong_shapes_are_refused():
-    theta, x, q = problem(scale=3.0)
+    theta, x, q = problem()
+    about = {"rate": 0.1, "max_steps": 3}
     with refusal(r"shape \(S, D\)"):
-        descend(theta[0], LossGradient(x, q), rate=0.1, max_steps=3)
+        descend(theta[0], LossGradient(x, q), **about)
     with refusal("D = M N"):
-        descend(theta[:, 1:], LossGradient(x, q), rate=0.1, max_steps=3)
+        descend(theta[:, 1:], LossGradient(x, q), **about)
     with refusal("did you mean"):
-        descend(theta, LossGradient(x, q, "tanhh"), rate=0.1, max_steps=3)
+        descend(theta, LossGradient(x, q, "tanhh"), **about)
     with refusal(r"shape \(S, D\)"):
         duplicates(theta[0])

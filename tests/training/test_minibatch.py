@@ -15,33 +15,46 @@ from runner.data.images import Split
 from runner.models.architectures import attention_regressor, diamond, mlp
 from runner.models.network import Network, Stage, default_init
 from runner.models.resnet import ConvBlock, PoolHead
-from runner.training import minibatch
+from runner.training import minibatch, steps
 from runner.training.allocator import keep_freed_memory
 from runner.training.minibatch import CHECKPOINTS, Training, evaluate, flatten_parameters, train
 from runner.training.order import LoaderAugment, LoaderOrder
-from runner.training.steps import WARM_UP, Steps, StreamAugment, usable
+from runner.training.steps import WARM_UP, StreamAugment, usable
 from tests.draws import seeded
 from tests.errors import refusal
 from tests.training.conftest import Killed, Store
 
 
-def pixels(count, seed, classes=4, flat=True):
+def pixels(count, seed, flat=True):
     g = seeded(seed)
-    labels = torch.randint(classes, (count,), generator=g)
+    labels = torch.randint(4, (count,), generator=g)
     images = torch.randint(0, 256, (count, 3, 4, 4), generator=g, dtype=torch.uint8) // 2
     images += (labels * 30).to(torch.uint8)[:, None, None, None]  # something to learn
     return Split(images, labels, flat=flat)
 
 
-TRAIN, TEST = pixels(70, 1), pixels(30, 2)
+def sequences(count, seed):
+    g = seeded(seed)
+    return Split(torch.randn(count, 3, 4, generator=g), torch.randn(count, generator=g))
+
+
+FLAT = TRAIN, TEST = pixels(70, 1), pixels(30, 2)
+IMAGES = pixels(70, 1, flat=False), pixels(30, 2, flat=False)
 
 
 def small(**kwargs):
     return mlp(inputs=48, outputs=4, depth=2, width=6, generator=seeded(3), **kwargs)
 
 
-def trained(network=None, **settings):
-    return train(network or small(), TRAIN, TEST, order=seeded(7), **settings)
+def convolutional():
+    with default_init(seeded(3)):
+        block, head = ConvBlock(3, 6, 2, "silu", skip=True), PoolHead(6, 4)
+    return Network([Stage("block", ("input",), block), Stage("head", ("block",), head)], ["block"])
+
+
+def fit(network=None, data=FLAT, order=7, **settings):
+    """In batches of 16, in the order of a seed."""
+    return train(network or small(), *data, order=seeded(order), **{"batch": 16, **settings})
 
 
 def kill_at(epoch):
@@ -52,10 +65,9 @@ def kill_at(epoch):
     return progress
 
 
-def plain_torch(network, optimizer, rate, epochs, clip, batch=16):
+def plain_torch(network, optimizer, rate, epochs, clip):
     """The textbook loop: autograd, one tensor at a time, torch's own clipping and schedule."""
-    order = seeded(7)
-    parameters = list(network.parameters())
+    order, parameters = seeded(7), list(network.parameters())
     if optimizer == "sgd":
         opt = torch.optim.SGD(parameters, rate, momentum=0.9, weight_decay=1e-2)
     else:
@@ -64,84 +76,59 @@ def plain_torch(network, optimizer, rate, epochs, clip, batch=16):
     x = (TRAIN.inputs.float() / 255 - 0.5) / 0.5
     network.train()
     for _ in range(epochs):
-        for index in torch.randperm(len(x), generator=order).split(batch):
+        for index in torch.randperm(len(x), generator=order).split(16):
             opt.zero_grad()
-            nn.functional.cross_entropy(
-                network(x[index].flatten(1)), TRAIN.targets[index]
-            ).backward()
+            output = network(x[index].flatten(1))
+            nn.functional.cross_entropy(output, TRAIN.targets[index]).backward()
             nn.utils.clip_grad_norm_(parameters, clip)
             opt.step()
         cosine.step()
-    return network
+    return network.state_dict()
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer, rate", [("sgd", 0.05), ("adam", 0.01)])
 @pytest.mark.parametrize("spectral", [False, True], ids=["plain", "spectral"])
-def test_agrees_with_the_textbook_loop(optimizer, spectral):
+def test_agrees_with_the_textbook_loop(optimizer, rate, spectral):
     make = {"norm": not spectral, "spectral": spectral}
-    rate = 0.05 if optimizer == "sgd" else 0.01
-    expected = plain_torch(small(**make), optimizer, rate, 4, clip=0.5)
-    settings = {
-        "optimizer": optimizer,
-        "rate": rate,
-        "weight_decay": 1e-2,
-        "clip": 0.5,
-        "batch": 16,
-        "epochs": 4,
-    }
-    result = trained(small(**make), **settings)
+    settings = {"optimizer": optimizer, "rate": rate, "epochs": 4, "clip": 0.5}
+    result = fit(small(**make), weight_decay=1e-2, **settings)
     assert result.status == "ok"
-    for name, value in expected.state_dict().items():
+    for name, value in plain_torch(small(**make), **settings).items():
         assert_close(result.states["final"][name], value, rtol=1e-3, atol=1e-5)
 
 
 def test_learns_and_keeps_checkpoints():
-    network = small()
-    start = {k: v.clone() for k, v in network.state_dict().items()}
-    result = trained(network, rate=0.1, batch=16, epochs=7)
+    result = fit(rate=0.1, epochs=7)
     assert tuple(result.states) == CHECKPOINTS
-    assert_close(result.states["init"], start, rtol=0, atol=0)
+    init, mid, final = (result.states[name] for name in CHECKPOINTS)
+    assert_close(init, small().state_dict(), rtol=0, atol=0)
+    assert any((mid[name] != value).any() for name, value in final.items())
     history = result.history
     assert history["epoch"] == list(range(8))
     assert math.isnan(history["train_loss"][0])
     assert history["train_loss"][-1] < history["train_loss"][1]
     assert history["rate"][1] == 0.1
     assert history["rate"][-1] == pytest.approx(0.1 * (1 + math.cos(math.pi * 6 / 7)) / 2)
-    assert any((result.states["mid"][k] != result.states["final"][k]).any() for k in start)
-    final = result.load_into(small(), "final")
-    assert not final.training
-    loss, accuracy = evaluate(final, TEST, "cross_entropy")
-    assert (loss, accuracy) == (history["test_loss"][-1], history["test_accuracy"][-1])
+    network = result.load_into(small(), "final")
+    assert not network.training
+    scores = evaluate(network, TEST, "cross_entropy")
+    assert scores == (history["test_loss"][-1], history["test_accuracy"][-1])
 
 
 def same_bits(a, b):
     assert a.status == b.status
     assert repr(a.history) == repr(b.history)
     for name in CHECKPOINTS:
-        for key, value in a.states[name].items():
-            assert torch.equal(value, b.states[name][key]), (name, key)
-
-
-def convolutional():
-    with default_init(seeded(3)):
-        block, head = ConvBlock(3, 6, 2, "silu", skip=True), PoolHead(6, 4)
-    return Network([Stage("block", ("input",), block), Stage("head", ("block",), head)], ["block"])
-
-
-def sequences(count, seed):
-    return Split(
-        torch.randn(count, 3, 4, generator=seeded(seed)),
-        torch.randn(count, generator=seeded(seed + 1)),
-    )
+        assert_close(a.states[name], b.states[name], rtol=0, atol=0)
 
 
 ADAM = {"optimizer": "adam", "rate": 1e-3}
 RESUMED = {
-    "sgd": (small, (TRAIN, TEST), {}),
-    "spectral-adam": (lambda: small(norm=False, spectral=True), (TRAIN, TEST), ADAM),
+    "sgd": (small, FLAT, {}),
+    "spectral-adam": (lambda: small(norm=False, spectral=True), FLAT, ADAM),
     "diamond": (
         lambda: diamond(inputs=48, outputs=4, width=5, merge="cat", generator=seeded(1)),
-        (TRAIN, TEST),
+        FLAT,
         {"schedule": "constant"},
     ),
     "attention": (
@@ -149,7 +136,7 @@ RESUMED = {
         (sequences(40, 1), sequences(20, 3)),
         {"loss": "mse", **ADAM},
     ),
-    "augmented": (convolutional, (pixels(40, 1, flat=False),) * 2, {}),
+    "augmented": (convolutional, IMAGES, {}),
 }
 
 
@@ -157,17 +144,10 @@ RESUMED = {
 def test_killed_and_resumed_is_bitwise_the_same(case):
     make, data, settings = RESUMED[case]
 
-    def run(store=None, progress=None, order=7, plain=False):
-        augmented = case == "augmented" and not plain
-        streams = {"order": seeded(order), "augment": seeded(8) if augmented else None}
-        about = {
-            "epochs": 8,
-            "batch": 16,
-            "save_every": 2,
-            "checkpoints": store,
-            "progress": progress,
-        }
-        return train(make(), *data, **{**about, **settings, **streams})
+    def run(store=None, progress=None, order=7):
+        augment = seeded(8) if case == "augmented" else None
+        about = {"epochs": 8, "save_every": 2, "augment": augment, **settings}
+        return fit(make(), data, order, checkpoints=store, progress=progress, **about)
 
     whole, store, done = run(), Store(), []
     for epoch in (3, 5, 8):
@@ -175,35 +155,26 @@ def test_killed_and_resumed_is_bitwise_the_same(case):
             run(store, kill_at(epoch))
     same_bits(whole, run(store, lambda d, *_: done.append(d)))
     assert done == [7, 8]  # it went on from epoch 6, it did not start again
-    same_bits(
-        whole, run(store, kill_at(1), order=99)
-    )  # a finished training is loaded, nothing runs
-    if case == "augmented":
-        still = run(plain=True).states["final"]
-        assert any(
-            not torch.equal(value, whole.states["final"][name]) for name, value in still.items()
-        )
+    same_bits(whole, run(store, kill_at(1), order=99))  # finished: it is loaded, nothing runs
+
+
+def differ(one, other):
+    return any(not torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_augmentation_changes_a_training():
+    still, moved = (fit(convolutional(), IMAGES, epochs=1, augment=a) for a in (None, seeded(8)))
+    assert differ(still.states["final"], moved.states["final"])
 
 
 def test_a_training_stops_at_a_checkpoint_and_continues_from_it():
-    settings = {"epochs": 7, "batch": 16, "save_every": 5}
-    whole, store = trained(**settings), Store()
-    half = trained(checkpoints=store, until="mid", **settings)
+    settings = {"epochs": 7, "save_every": 5}
+    whole, store = fit(**settings), Store()
+    half = fit(checkpoints=store, until="mid", **settings)
     assert list(half.states) == ["init", "mid"] and half.history["epoch"] == [0, 1, 2, 3]
-    again = train(
-        small(),
-        TRAIN,
-        TEST,
-        order=seeded(7),
-        checkpoints=store,
-        until="mid",
-        progress=kill_at(1),
-        **settings,
-    )
+    again = fit(checkpoints=store, until="mid", progress=kill_at(1), **settings)
     assert half.history["test_loss"] == again.history["test_loss"]
-    same_bits(whole, trained(checkpoints=store, **settings))
-    with refusal("until: expected one of"):
-        trained(until="last", **settings)
+    same_bits(whole, fit(checkpoints=store, **settings))
 
 
 def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
@@ -218,28 +189,14 @@ def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
 
 
 def test_data_order_comes_from_its_stream():
-    def final(order):
-        return train(small(), TRAIN, TEST, order=seeded(order), epochs=1, batch=16).states["final"]
-
     torch.rand(3)  # the global stream does not matter
-    a, b, c = final(7), final(7), final(8)
-    assert all(torch.equal(a[k], b[k]) for k in a)
-    assert any(not torch.equal(a[k], c[k]) for k in a)
+    a, b, c = (fit(order=order, epochs=1).states["final"] for order in (7, 7, 8))
+    assert not differ(a, b) and differ(a, c)
 
 
 def test_divergence_is_a_status():
     store = Store()
-    result = train(
-        small(norm=False),
-        TRAIN,
-        TEST,
-        order=seeded(7),
-        rate=1e20,
-        clip=1e30,
-        epochs=5,
-        batch=16,
-        checkpoints=store,
-    )
+    result = fit(small(norm=False), rate=1e20, clip=1e30, epochs=5, checkpoints=store)
     assert result.status.startswith("diverged in epoch")
     assert "init" in result.states and "final" not in result.states
     with refusal("diverged"):
@@ -247,33 +204,35 @@ def test_divergence_is_a_status():
     assert Training(**store.load("result")).status == result.status
 
 
-def test_mistakes_are_refused():
-    for bad, word in (
-        ({"optimizer": "adamw"}, "optimizer"),
-        ({"loss": "hinge"}, "loss"),
-        ({"schedule": "linear"}, "schedule"),
-        ({"batch": 0}, "batch"),
-        ({"epochs": 0}, "epochs"),
-    ):
-        with refusal(word):
-            trained(**bad)
+MISTAKES = [
+    ("optimizer", "adamw"),
+    ("loss", "hinge"),
+    ("schedule", "linear"),
+    ("batch", 0),
+    ("epochs", 0),
+    ("until", "last"),
+]
+
+
+@pytest.mark.parametrize("name, value", MISTAKES)
+def test_mistakes_are_refused(name, value):
+    with refusal(name):
+        fit(**{name: value})
+
+
+def test_a_training_needs_examples():
     with refusal("examples"):
-        train(small(), Split(TRAIN.inputs[:0], TRAIN.targets[:0]), TEST, order=seeded(7))
+        fit(data=(Split(TRAIN.inputs[:0], TRAIN.targets[:0]), TEST))
 
 
 def test_augmentation_moves_and_mirrors():
-    images = torch.arange(3 * 6 * 6, dtype=torch.uint8).view(1, 3, 6, 6).repeat(400, 1, 1, 1) + 1
-    out = StreamAugment(seeded(1), padding=1)(images)
-    padded = nn.functional.pad(images[:1], [1] * 4)[0]
-    expected = {
-        bytes(crop.numpy().tobytes())
-        for top in range(3)
-        for left in range(3)
-        for crop in [padded[:, top : top + 6, left : left + 6].contiguous()]
-        for crop in (crop, crop.flip(-1).contiguous())
-    }
-    found = {image.numpy().tobytes() for image in out}
-    assert found == expected  # every offset and both orientations occur, and nothing else
+    """Every offset and both orientations occur, and nothing else."""
+    image = torch.arange(3 * 6 * 6, dtype=torch.uint8).view(3, 6, 6) + 1
+    found = StreamAugment(seeded(1), padding=1)(image.repeat(400, 1, 1, 1))
+    padded = nn.functional.pad(image, [1] * 4)
+    crops = padded.unfold(1, 6, 1).unfold(2, 6, 1).permute(1, 2, 0, 3, 4).flatten(0, 1)
+    expected = torch.cat([crops, crops.flip(-1)])
+    assert torch.equal(found.unique(dim=0), expected.unique(dim=0))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts page faults of glibc's allocator")
@@ -288,15 +247,14 @@ def test_freed_memory_is_kept_for_the_next_step():
     assert min(faults() for _ in range(5)) < 1000  # of 16,384 pages
 
 
-IMAGES, OTHERS = pixels(70, 1, flat=False), pixels(30, 2, flat=False)
+# --------------------------------------------------------------------------- steps on fixed memory
 
 
 class Recorder:
     """Stands for a CUDA graph: a step is recorded, which runs nothing, and replayed."""
 
-    def __init__(self, fails=False):
-        self.captured = self.replayed = self.warmed = 0
-        self.fails = fails
+    captured = replayed = warmed = 0
+    fails = False
 
     def warm(self, step):
         self.warmed += 1
@@ -315,88 +273,61 @@ class Recorder:
 
 
 @pytest.fixture
-def by_steps(monkeypatch):
-    """Trainings run by Steps on this device too; gives what captures, and the Steps that were
-    made."""
-    made = []
+def recorder(monkeypatch):
+    """After `start`, trainings run by `steps` on this device too, and it captures them."""
+    recorder = Recorder()
 
-    def install(capture):
-        def steps_of(split, vector, run, gradient, batch, clip):
-            augment = (
-                StreamAugment(run.augment)
-                if isinstance(run.augment, torch.Generator)
-                else run.augment
-            )
-            made.append(
-                Steps(
-                    split,
-                    vector,
-                    run.optimizer,
-                    gradient,
-                    batch=batch,
-                    clip=clip,
-                    augment=augment,
-                    capture=capture,
-                )
-            )
-            return made[-1]
+    def steps_of(*given):
+        recorder.steps = steps.steps_of(*given)
+        return recorder.steps
 
+    def start():
+        monkeypatch.setattr(steps, "usable", lambda *_: True)
+        monkeypatch.setattr(steps, "CudaGraphs", lambda: recorder)
         monkeypatch.setattr(minibatch, "steps_of", steps_of)
-        return made
 
-    return install
+    recorder.start = start
+    return recorder
 
 
 def runs(augmented):
-    g = seeded(9)
+    settings = {"rate": 0.1, "epochs": 3}
     if augmented is None:
-        return trained(rate=0.1, batch=16, epochs=3)
-    augment, order = (
-        (seeded(8), seeded(7)) if augmented == "stream" else (LoaderAugment(g), LoaderOrder(g))
-    )
-    return train(
-        convolutional(), IMAGES, OTHERS, order=order, augment=augment, rate=0.1, batch=16, epochs=3
-    )
+        return fit(**settings)
+    if augmented == "stream":
+        return fit(convolutional(), IMAGES, augment=seeded(8), **settings)
+    draws = seeded(9)
+    about = {"order": LoaderOrder(draws), "augment": LoaderAugment(draws), "batch": 16}
+    return train(convolutional(), *IMAGES, **about, **settings)
 
 
 @pytest.mark.parametrize("augmented", [None, "stream", "loader"])
-def test_the_same_bytes_as_the_plain_loop(augmented, by_steps):
+def test_the_same_bytes_as_the_plain_loop(augmented, recorder):
     plain = runs(augmented)
-    recorder = Recorder()
-    made = by_steps(recorder)
+    recorder.start()
     same_bits(plain, runs(augmented))
-    assert (
-        recorder.captured == 1
-    )  # batches of 16; those of 6 at the ends of three epochs are still warming up
+    # batches of 16; those of 6 at the ends of three epochs are still warming up
+    assert recorder.captured == 1
     assert recorder.replayed == 3 * 4 - WARM_UP
     assert recorder.warmed == WARM_UP + 3
-    assert made[0].reason == ""
+    assert recorder.steps.reason == ""
 
 
-def test_a_step_that_cannot_be_captured_runs_kernel_by_kernel(by_steps):
+def test_a_step_that_cannot_be_captured_runs_kernel_by_kernel(recorder):
     plain = runs("stream")
-    made = by_steps(Recorder(fails=True))
+    recorder.fails = True
+    recorder.start()
     same_bits(plain, runs("stream"))
-    assert made[0].reason == "operation not permitted when stream is capturing"
+    assert recorder.steps.reason == "operation not permitted when stream is capturing"
 
 
-def test_a_resumed_training_goes_on_in_the_same_bytes(by_steps):
-    def run(store, progress=None):
-        settings = {
-            "rate": 0.1,
-            "batch": 16,
-            "epochs": 4,
-            "save_every": 1,
-            "checkpoints": store,
-            "progress": progress,
-        }
-        return train(
-            convolutional(), IMAGES, OTHERS, order=seeded(7), augment=seeded(8), **settings
-        )
+def test_a_resumed_training_goes_on_in_the_same_bytes(recorder):
+    def run(store=None, progress=None):
+        about = {"rate": 0.1, "epochs": 4, "save_every": 1, "augment": seeded(8)}
+        return fit(convolutional(), IMAGES, checkpoints=store, progress=progress, **about)
 
-    plain = run(Store())
-    by_steps(Recorder())
-    store = Store()
+    plain, store = run(), Store()
+    recorder.start()
     with pytest.raises(Killed):
         run(store, kill_at(3))
     same_bits(plain, run(store))
@@ -410,14 +341,13 @@ def test_crops_and_flips_are_those_drawn_one_by_one(padding):
         for _ in range(count):
             top, left = (int(torch.randint(2 * padding + 1, (1,), generator=one)) for _ in range(2))
             rows.append((top, left, bool(torch.rand(1, generator=one) < 0.5)))
-        found = LoaderAugment(together, padding).draws(count)
-        columns = [t.tolist() for t in found]
+        columns = [t.tolist() for t in LoaderAugment(together, padding).draws(count)]
         assert list(zip(*columns, strict=True)) == rows
     assert torch.equal(one.get_state(), together.get_state())
 
 
 def test_where_it_is_used():
-    weight = torch.nn.Parameter(torch.zeros(3))
+    weight = nn.Parameter(torch.zeros(3))
     sgd, adam = torch.optim.SGD([weight], 0.1), torch.optim.Adam([weight], 0.1)
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     assert usable(cuda, sgd, None)
