@@ -9,6 +9,7 @@ import tarfile
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,24 +31,22 @@ def records(count, seed, limits=(4,)):
     return np.concatenate([labels, g.integers(0, 256, (count, 3072), dtype=np.uint8)], 1)
 
 
-def members():
-    files = {**TRAIN, **TEST}
-    content = {
-        f"{FOLDER}/{file}": records(n, seed).tobytes()
-        for seed, (file, n) in enumerate(files.items())
-    }
-    return {**content, f"{FOLDER}/names.txt": b"one\ntwo\n", f"{FOLDER}/readme.html": b"hello"}
+def members(**changed):
+    """name -> content of the files of the archive; None: of none."""
+    content = {"names.txt": b"one\ntwo\n", "readme.html": b"hello"}
+    for seed, (file, n) in enumerate((TRAIN | TEST).items()):
+        content[file] = records(n, seed).tobytes()
+    content |= {f"{name}.bin": data for name, data in changed.items()}
+    return {name: data for name, data in content.items() if data is not None}
 
 
-def tar_bytes(content, extra=()):
+def tar_bytes(content, folder=FOLDER):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, data in content.items():
-            info = tarfile.TarInfo(name)
+            info = tarfile.TarInfo(f"{folder}/{name}")
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-        for info in extra:
-            tar.addfile(info)
     return buffer.getvalue()
 
 
@@ -76,26 +75,22 @@ def served(content, drop_after=None, ranges=True, status=200):
             if start >= len(content):
                 return self.send_error(416)
             self.send_response(206 if start else 200)
+            size = len(content)
             if start:
-                self.send_header(
-                    "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
-                )
-            self.send_header("Content-Length", str(len(content) - start))
+                self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+            self.send_header("Content-Length", str(size - start))
             self.end_headers()
-            end = len(content) if drop_after is None else min(len(content), start + drop_after)
-            self.wfile.write(content[start:end])
+            self.wfile.write(content[start:][:drop_after])
 
         def log_message(self, *args):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
+        serve = partial(server.serve_forever, poll_interval=0.01)
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/tiny.tar.gz"
         try:
-            yield SimpleNamespace(
-                url=f"http://127.0.0.1:{server.server_port}/tiny.tar.gz", requests=requests
-            )
+            yield SimpleNamespace(url=url, requests=requests)
         finally:
             server.shutdown()
 
@@ -122,21 +117,13 @@ def left(root):
 def test_fetch_then_read_then_verify(tmp_path, official):
     spec, seen = spec_of(PACKED), []
     with served(PACKED) as server:
-        folder = fetch_archive(
-            spec, tmp_path, mirrors=[server.url], progress=lambda *a: seen.append(a)
-        )
-        assert (
-            fetch_archive(spec, tmp_path, mirrors=[server.url]) == folder
-        )  # complete: nothing is asked for
+        fetch = partial(fetch_archive, spec, tmp_path, mirrors=[server.url])
+        folder = fetch(progress=lambda *told: seen.append(told))
+        assert fetch() == folder  # complete: nothing is asked for
         assert len(server.requests) == 1
     assert seen[-1] == (len(PACKED), len(PACKED))
-    assert sorted(p.name for p in folder.iterdir()) == [
-        "SHA256SUMS",
-        "a.bin",
-        "b.bin",
-        "names.txt",
-        "t.bin",
-    ]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["SHA256SUMS", "a.bin", "b.bin", "names.txt", "t.bin"]
     assert left(tmp_path) == [FOLDER]
     verify(spec, folder)
     data = read(spec, folder)
@@ -194,32 +181,27 @@ def test_wrong_checksum_is_refused(tmp_path, official):
 
 
 def test_no_address_answers(tmp_path, official):
-    with pytest.raises(
-        DataError, match=r"hess-run data fetch cifar10.*profile=quick.*mirrors"
-    ) as error:
+    command = r"hess-run data fetch cifar10.*profile=quick.*mirrors"
+    with pytest.raises(DataError, match=command) as error:
         fetched(tmp_path, "ftp://127.0.0.1/x")
     assert "http:, https: or file:" in str(error.value)
 
 
-def without(name):
-    content = members()
-    del content[name]
-    return content
+SHORT = tar_bytes(members(a=b"x" * 3073))
 
 
-OTHERS = {
-    "missing member": (tar_bytes(without(f"{FOLDER}/b.bin")), r"b\.bin, found no such file"),
-    "elsewhere": (
-        tar_bytes({k.replace(FOLDER, "other"): v for k, v in members().items()}),
-        r"a\.bin, found no such file",
-    ),
-    "too short": (tar_bytes({**members(), f"{FOLDER}/a.bin": b"x" * 3073}), "found 3073"),
-}
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_archives_with_other_content_are_refused_and_leave_nothing(tmp_path, official, case):
-    content, message = OTHERS[case]
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (tar_bytes(members(b=None)), r"b\.bin, found no such file"),
+        (tar_bytes(members(), "other"), r"a\.bin, found no such file"),
+        (SHORT, "found 3073"),
+    ],
+    ids=["missing member", "elsewhere", "too short"],
+)
+def test_archives_with_other_content_are_refused_and_leave_nothing(
+    tmp_path, official, content, message
+):
     root = tmp_path / "data"
     with served(content) as server, refusal(message, DataError):
         fetch_archive(spec_of(content), root, mirrors=[server.url])
@@ -237,7 +219,7 @@ def unpacked(tmp_path):
 
 def test_broken_archive_keeps_the_older_folder(tmp_path, unpacked):
     spec, packed, folder = unpacked
-    packed.write_bytes(OTHERS["too short"][0])
+    packed.write_bytes(SHORT)
     with pytest.raises(DataError):
         unpack(spec, packed, tmp_path)
     verify(spec, folder)
@@ -303,21 +285,15 @@ def test_nothing_that_was_there_is_lost(tmp_path, official):
     with served(PACKED) as server:
         folder = fetched(tmp_path, server.url)
     verify(spec_of(PACKED), folder)
-    kept = {
-        f"{FOLDER}.before/notes.txt": b"mine",
-        "tiny.tar.gz": b"theirs",
-        "tiny.tar.gz.part": b"half",
-    }
-    assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
+    theirs[f"{FOLDER}.before/notes.txt"] = theirs.pop(f"{FOLDER}/notes.txt")
+    for name, content in theirs.items():
+        assert (tmp_path / name).read_bytes() == content
     (folder / "a.bin").unlink()
     (tmp_path / "tiny.tar.gz").write_bytes(PACKED)  # brought by the user: used, and kept
     fetched(tmp_path)
     assert (tmp_path / "tiny.tar.gz").read_bytes() == PACKED
-    assert sorted(p.name for p in tmp_path.glob(f"{FOLDER}*")) == [
-        FOLDER,
-        f"{FOLDER}.before",
-        f"{FOLDER}.before-1",
-    ]
+    folders = sorted(p.name for p in tmp_path.glob(f"{FOLDER}*"))
+    assert folders == [FOLDER, f"{FOLDER}.before", f"{FOLDER}.before-1"]
 
 
 def test_a_download_is_on_disk_before_it_is_checked(tmp_path, official, monkeypatch):

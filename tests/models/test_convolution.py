@@ -17,26 +17,23 @@ SHAPES = [
 ]
 
 
-def gradients(out, *leaves):
-    return torch.autograd.grad(out, leaves, torch.arange(float(out.numel())).to(out).view_as(out))
+def with_gradients(out, *leaves):
+    weights = torch.arange(float(out.numel())).to(out).view_as(out)
+    return out, *torch.autograd.grad(out, leaves, weights)
 
 
 @pytest.mark.parametrize("shape, size, stride", SHAPES)
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_by_positions_has_torchs_values_and_gradients(shape, size, stride, dtype, tolerance):
     generator = seeded()
-    x, weight = (
-        torch.randn(*s, generator=generator).to(dtype) for s in (shape, (7, 3, size, size))
-    )
-    leaves = x.requires_grad_(), weight.requires_grad_()
-    expected = F.conv2d(x, weight, None, stride, size // 2)
-    out = ByPositions.apply(x, weight, stride, size // 2)
-    for found, wanted in zip(
-        (out, *gradients(out, *leaves)), (expected, *gradients(expected, *leaves)), strict=True
-    ):
-        assert_close(
-            found, wanted, rtol=tolerance, atol=tolerance * float(wanted.detach().abs().max())
-        )
+    x = torch.randn(*shape, generator=generator).to(dtype).requires_grad_()
+    weight = torch.randn(7, 3, size, size, generator=generator).to(dtype).requires_grad_()
+    theirs = F.conv2d(x, weight, None, stride, size // 2)
+    ours = ByPositions.apply(x, weight, stride, size // 2)
+    expected = with_gradients(theirs, x, weight)
+    for found, wanted in zip(with_gradients(ours, x, weight), expected, strict=True):
+        absolute = tolerance * float(wanted.detach().abs().max())
+        assert_close(found, wanted, rtol=tolerance, atol=absolute)
 
 
 @pytest.mark.parametrize("side", [2, 6])
@@ -51,8 +48,7 @@ def test_second_derivatives_in_training_are_those_in_evaluation():
     x = normal(2, 2, 2, 2, generator=seeded()).requires_grad_()
     found = []
     for training in (False, True):
-        (grad,) = torch.autograd.grad(
-            convolution.train(training)(x).pow(3).sum(), x, create_graph=True
-        )
+        value = convolution.train(training)(x).pow(3).sum()
+        (grad,) = torch.autograd.grad(value, x, create_graph=True)
         found.append(torch.autograd.grad(grad.pow(2).sum(), [x, convolution.weight]))
     assert_close(*found, rtol=1e-10, atol=1e-10)
