@@ -10,8 +10,6 @@ from runner.curvature.closed_form import attention as att
 from tests.draws import normal, seeded
 from tests.errors import refusal
 
-DTYPE = torch.float64
-
 
 def random(*shape, seed):
     return normal(*shape, generator=seeded(seed))
@@ -26,11 +24,9 @@ def test_jacobian_is_that_of_autodiff(heads, n, d, k):
     x = random(2, d, n, seed=3)
     found = layer.jacobian(x)
     assert found.shape == (2, n, heads * k, n * d)
-    for i in range(2):
-        wanted = torch.autograd.functional.jacobian(
-            lambda flat: layer.outputs(att.unvec(flat, d)), att.vec(x[i])
-        )
-        assert_close(found[i], wanted, rtol=1e-12, atol=1e-12)
+    jacobian = torch.func.jacrev(lambda flat: layer.outputs(att.unvec(flat, d)))
+    wanted = torch.stack([jacobian(att.vec(one)) for one in x])
+    assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_one_head_is_the_paper_s():
@@ -41,18 +37,19 @@ def test_one_head_is_the_paper_s():
 
 
 def test_outputs_are_torch_s_attention():
-    heads, d, k, n = 2, 4, 3, 5
-    query, key, value = (random(heads, k, d, seed=s) for s in (7, 8, 9))
-    x = random(d, n, seed=10)
-    layer = Heads(key.mT @ query / k**0.5, value.mT)
-    wanted = nn.functional.scaled_dot_product_attention(*(x.mT @ m.mT for m in (query, key, value)))
-    assert_close(layer.outputs(x), wanted.transpose(0, 1).flatten(1), rtol=1e-12, atol=1e-12)
+    query, key, value = (random(2, 3, 4, seed=s) for s in (7, 8, 9))  # heads, k, d
+    x = random(4, 5, seed=10)
+    layer = Heads(key.mT @ query / 3**0.5, value.mT)
+    inputs = (x.mT @ m.mT for m in (query, key, value))
+    wanted = nn.functional.scaled_dot_product_attention(*inputs).transpose(0, 1).flatten(1)
+    assert_close(layer.outputs(x), wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_mistakes_are_named():
+    square = torch.zeros(1, 3, 3)
     with refusal("W: expected"):
-        Heads(torch.zeros(2, 3), torch.zeros(1, 3, 3))
+        Heads(torch.zeros(2, 3), square)
     with refusal("V: expected"):
-        Heads(torch.zeros(1, 3, 3), torch.zeros(2, 3, 3))
+        Heads(square, torch.zeros(2, 3, 3))
     with refusal("X: expected"):
-        Heads(torch.zeros(1, 3, 3), torch.zeros(1, 3, 3)).outputs(torch.zeros(2, 3))
+        Heads(square, square).outputs(torch.zeros(2, 3))
