@@ -15,6 +15,7 @@ from runner.report.compare import scorecard
 from runner.stats import judge
 from runner.stats.intervals import Part, Sample
 from runner.stats.judge import Evidence
+from tests.slow import slow
 
 LOST = (math.nan, math.inf, -math.inf)
 RANK = {"refuted": 0, "not reproduced": 0, "minor error": 0, "inconclusive": 1, "not run": 1}
@@ -143,7 +144,7 @@ LOSSES = list(product((1, 4, 12, 23), LOST, (1, -1)))
 """How many points are lost, to what, and whether the smallest (1) or the largest."""
 
 
-@pytest.mark.parametrize("losses", [LOSSES[::5], pytest.param(LOSSES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("losses", [LOSSES[::5], slow(LOSSES)])
 @pytest.mark.parametrize("kind, method", TESTED)
 def test_no_lost_point_of_a_data_set_improves_a_verdict(kind, method, losses):
     """Points of a data set that are lost count as if they spoke against the statement."""
@@ -205,7 +206,3 @@ def test_every_statistic_counts_them(name, lost):
     if name in ("linear", "log_linear"):
         assert math.isnan(row.slope) and math.isnan(row.r2)
     assert STATISTICS[name]([1.0, 2.0, 3.0, 4.0]).lost == 0
-
-
-def test_a_value_without_a_logarithm_is_lost():
-    assert stats.log_linear([0, 1, 2], [1.0, 0.0, 0.1], name="t").lost == 1

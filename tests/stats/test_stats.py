@@ -185,7 +185,8 @@ def test_a_logarithmic_fit():
     fit = log_linear(x, y)
     assert (fit.decay, fit.intercept, fit.r2) == pytest.approx((0.25, math.log(3), 1))
     without = log_linear(x, np.where(x == 3, 0, y))
-    assert math.isnan(without.decay) and "1 of 8 values are not positive" in without.note
+    assert without.lost == 1 and math.isnan(without.decay)
+    assert "1 of 8 values are not positive" in without.note
 
 
 def test_a_linear_fit_is_scipys():

@@ -27,17 +27,17 @@ def test_every_statement_has_a_printed_criterion_or_ours_with_its_reason(name):
 
 
 def test_our_criteria_replace_what_is_printed():
+    def with_criterion(name, **limits):
+        return judged("exp4_diamond", {name: limits | {"reason": "because"}})[name]
+
     printed = statements("exp4_diamond")["H4.2a ratio"]
     assert (printed.low, printed.high) == (0.28, 0.39)
-    says = judged("exp4_diamond", {"H4.2a ratio": {"low": 0.1, "reason": "because"}})["H4.2a ratio"]
+    says = with_criterion("H4.2a ratio", low=0.1)
     assert (says.low, says.high, says.reason, says.sharp) == (0.1, 0.39, "because", False)
-    assert judged("exp4_diamond", {"H4.2a ratio": {"reason": "because"}})["H4.2a ratio"].sharp
-    number = judged("exp4_diamond", {"accuracy": {"high": 60, "reason": "because"}})["accuracy"]
+    assert with_criterion("H4.2a ratio").sharp
+    number = with_criterion("accuracy", high=60)
     assert math.isnan(number.number) and number.holds(50) and not number.holds(61)
-    assert (
-        judged("exp4_diamond", {"accuracy": {"margin": 1, "reason": "because"}})["accuracy"].number
-        == 50
-    )
+    assert with_criterion("accuracy", margin=1).number == 50
 
 
 @pytest.mark.parametrize(

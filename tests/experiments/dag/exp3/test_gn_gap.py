@@ -12,6 +12,7 @@ from tests.experiments.dag.inter_layer_tables import (
     quick,
 )
 from tests.experiments.tables import changed, check, claims_of, grid, verdicts
+from tests.slow import slow
 
 LAYER_NORM = preview("exp3b_layernorm")
 
@@ -127,9 +128,7 @@ def test_the_change_is_that_of_the_means():
     assert found["value"].mean() == pytest.approx(-50)
 
 
-@pytest.mark.parametrize(
-    "name", ["exp3_gn_gap", pytest.param("exp3b_layernorm", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["exp3_gn_gap", slow("exp3b_layernorm")])
 def test_end_to_end_without_a_store(name):
     small = ("experiment.activation=[relu,gelu]", "metric.examples=4", "experiment.depth=3")
     tables = end_to_end(quick(name, *small))

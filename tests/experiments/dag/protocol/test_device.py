@@ -1,6 +1,8 @@
 """Nothing that training or measuring needs stays behind on the CPU: torch's meta device refuses
 tensors of another."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -28,11 +30,8 @@ def published(arch):
     return model.network(outputs=DATA.classes, depth=3, arch=arch, activation="silu")
 
 
-NETWORKS = {
-    arch: (lambda arch=arch: build(published(arch), 42))
-    for arch in ("plain", "residual", "plain_sn")
-}
-NETWORKS |= {merge: (lambda merge=merge: diamond(width=4, merge=merge)) for merge in ("sum", "cat")}
+NETWORKS = {arch: partial(build, published(arch), 42) for arch in ("plain", "residual", "plain_sn")}
+NETWORKS |= {merge: partial(diamond, width=4, merge=merge) for merge in ("sum", "cat")}
 NETWORKS |= {"resnet18": resnet18}
 
 

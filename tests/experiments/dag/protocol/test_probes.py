@@ -8,6 +8,7 @@ from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.curvature import CurvatureOperator, split_blocks
 from tests.curvature.cases import make
 from tests.draws import seeded
+from tests.slow import slow
 
 CASE = make("diamond_cat")
 EXACT = split_blocks(CASE.dag, CASE.x, CASE.y)
@@ -27,7 +28,7 @@ def test_norms_of_all_parts_converge_within_their_errors():
             assert 0 < estimate.error < 0.1 * exact
 
 
-@pytest.mark.parametrize("seeds", [50, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [50, slow(200)])
 def test_intervals_of_few_probes_cover(seeds):
     pair, hits = PAIRS[0], 0
     exact = float(EXACT.total[pair].norm())
