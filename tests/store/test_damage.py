@@ -45,6 +45,14 @@ def described(cell, **changes):
     (cell / "cell.json").write_text(json.dumps({k: v for k, v in meta.items() if v is not None}))
 
 
+def with_table(cell, content, **changes):
+    """Another table with its sum, and changes of cell.json."""
+    (cell / "numbers.csv.gz").write_bytes(content)
+    sums = json.loads((cell / "cell.json").read_text())["sha256"]
+    sums["numbers"] = hashlib.sha256(content).hexdigest()
+    described(cell, sha256=sums, **changes)
+
+
 def changed(path, change):
     path.write_bytes(change(path.read_bytes()))
 
@@ -57,7 +65,7 @@ def instead(path, make):
 
 def flipped(content, at=None):
     """One bit changed, in the middle if no place is given."""
-    at = len(content) // 2 if at is None else at % len(content)
+    at = at or len(content) // 2
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
@@ -89,29 +97,34 @@ JSON = {
     "nested beyond reading": lambda p: p.write_text("[" * 200_000),
     "in another encoding": lambda p: changed(p, lambda text: text.replace(b"toy", b"t\xf6y")),
 }
-KEYS = {
-    "without settings": {"settings": None},
-    "without software": {"software": None},
-    "with a word for the seed": {"seed": "42"},
-    "with a word for a time": {"wall_seconds": "fast"},
-    "of another seed": {"seed": 43},
-    "of another experiment": {"experiment": "other"},
-    "of another version": {"version": 2},
-    "of other threads": {"threads": 7},
-    "of another device": {"device": "cuda"},
-    "of other parameters": {"params": {"width": 9, "shape": "round"}},
-    "of other settings": {"settings": {}},
-    "with another key": {"settings_key": "0" * 16},
-    "with another id": {"id": "0" * 16},
-    "that leads outside": {"tables": {"../../evil": 1}},
-    "that leads to an absolute path": {"tables": {"/etc/passwd": 1}},
-    "that names a table more": {"tables": {"numbers": 20, "keys": 1, "more": 1}},
-    "that names a table less": {"tables": {"numbers": 20}},
-    "with a list of tables": {"tables": ["numbers", "keys"]},
-    "with another sum": {"sha256": {"numbers": "0" * 64, "keys": "0" * 64}},
-    "with a sum less": {"sha256": {"keys": "0" * 64}},
-    "with a word for the sums": {"sha256": "many"},
-}
+KEYS = """
+{"settings": null}
+{"software": null}
+{"seed": "42"}
+{"wall_seconds": "fast"}
+{"seed": 43}
+{"experiment": "other"}
+{"version": 2}
+{"threads": 7}
+{"device": "cuda"}
+{"params": {"width": 9, "shape": "round"}}
+{"settings": {}}
+{"settings_key": "0000000000000000"}
+{"id": "0000000000000000"}
+{"tables": {"../../evil": 1}}
+{"tables": {"/etc/passwd": 1}}
+{"tables": {"numbers": 20, "keys": 1, "more": 1}}
+{"tables": {"numbers": 20}}
+{"tables": ["numbers", "keys"]}
+{"sha256": {"numbers": "00000000", "keys": "00000000"}}
+{"sha256": {"keys": "00000000"}}
+{"sha256": "many"}
+{"sizes": [1]}
+{"sizes": {"numbers": [1.0, 2]}}
+{"sizes": {"numbers": [1]}}
+{"sizes": {"numbers": 7}}
+"""
+"""What cell.json says instead; null: nothing."""
 TABLE = {
     "missing": Path.unlink,
     "not packed": lambda p: changed(p, gzip.decompress),
@@ -138,7 +151,7 @@ CELL = {
 }
 DAMAGE = {
     **{f"json {kind}": on("cell.json", change) for kind, change in (FILE | JSON).items()},
-    **{f"json {kind}": lambda c, keys=keys: described(c, **keys) for kind, keys in KEYS.items()},
+    **{f"json {line}": partial(described, **json.loads(line)) for line in KEYS.split("\n")[1:-1]},
     **{f"table {kind}": on("numbers.csv.gz", change) for kind, change in (FILE | TABLE).items()},
     "a bit of the other table": on("keys.csv.gz", TABLE["a bit changed"]),
     **{kind: on("numbers.csv.gz", partial(edited, change=change)) for kind, change in ROWS.items()},
@@ -177,7 +190,7 @@ ZIP_DAMAGE = {
     "zip cut off in its directory": lambda z: changed(z, lambda content: content[:-40]),
     "zip zeros": lambda z: changed(z, lambda content: bytes(len(content))),
     "zip with zeros behind its first half": lambda z: changed(
-        z, lambda content: content[: len(content) // 2] + bytes(len(content) - len(content) // 2)
+        z, lambda content: content[: len(content) // 2].ljust(len(content), b"\0")
     ),
     "zip a bit of cell.json": bit_of(lambda content: content.index(b'"settings_key"') + 3),
     "zip a bit of a table": bit_of(lambda content: content.index(b"numbers.csv.gz") + 40),
@@ -193,39 +206,46 @@ ZIP_DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("layout", ["zip files", "folders"])
-def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys, layout):
-    kinds, suffix = (ZIP_DAMAGE, ".zip") if layout == "zip files" else (DAMAGE, "")
+@pytest.mark.parametrize("kinds, suffix", [(ZIP_DAMAGE, ".zip"), (DAMAGE, "")], ids=["zip", ""])
+def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys, kinds, suffix):
     toy = dataclasses.replace(TOY, width=list(range(1, len(kinds) + 2)))
     wanted, job = (Job("toy", toy, 42, tmp_path / name) for name in ("wanted", "outputs"))
     run(wanted)
     shutil.copytree(wanted.outputs, job.outputs)
     store = Store(job.outputs, "toy")
-    if layout == "folders":
+    if not suffix:
         as_folders(store.cells)
     damaged = dict(zip(store.names(), kinds, strict=False))
     for name, kind in damaged.items():
         kinds[kind](store.cells / f"{name}{suffix}")
-    assert [kind for name, kind in damaged.items() if store.has(name)] == []
+
+    def none(wrong):
+        """No kind of damage whose cell is as it must not be."""
+        assert [kind for name, kind in damaged.items() if wrong(name)] == []
+
+    none(store.has)
     assert len(list(store.all())) == 1
-    assert [kind for name, kind in damaged.items() if not store.damaged.get(name)] == []
+    none(lambda name: not store.damaged.get(name))
     capsys.readouterr()
     assert check_store(job.outputs) == 1
     out = capsys.readouterr().out
-    assert [kind for name, kind in damaged.items() if f"damaged cell {name}" not in out] == []
+    none(lambda name: f"damaged cell {name}" not in out)
     outcome = run(job)
     assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (len(kinds), 1, 0)
     err = capsys.readouterr().err
-    unsaid = [kind for name, kind in damaged.items() if f"damaged cell {name} moved to" not in err]
-    assert unsaid == []
+    none(lambda name: f"damaged cell {name} moved to" not in err)
     assert cell_tables(job.outputs) == cell_tables(wanted.outputs)
     quarantined = {p.name for p in (store.root / "quarantine").iterdir()}
     assert quarantined == {f"{name}{suffix}{end}" for name in damaged for end in ("", ".txt")}
     assert check_store(job.outputs) == 0
 
 
-def test_records_and_locks_that_cannot_be_read(outputs):
-    store = Store(outputs, "toy")
+@pytest.fixture
+def store(outputs):
+    return Store(outputs, "toy")
+
+
+def test_records_and_locks_that_cannot_be_read(store):
     (store.failures / "x.json").write_text("{")
     assert store.failed() == {}
     name = store.names()[0]
@@ -257,12 +277,10 @@ def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, t
     (fresh / ".multirun").mkdir()
     claim_outputs(fresh)
     assert (fresh / MARKER).is_file()
-    for damage in (
-        lambda p: p.unlink(),
-        lambda p: p.write_text("{"),
-        lambda p: p.write_bytes(b"\xff\xfe"),
-    ):
-        damage(outputs / MARKER)
+    for content in (b"", b"{", b"\xff\xfe"):
+        (outputs / MARKER).unlink()
+        if content:
+            (outputs / MARKER).write_bytes(content)
         check_outputs(outputs)
         claim_outputs(outputs)
         assert json.loads((outputs / MARKER).read_text())["project"] == "hess-run"
@@ -275,8 +293,7 @@ def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, t
         check_outputs(loop)
 
 
-def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(outputs):
-    store = Store(outputs, "toy")
+def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(store):
     name = store.names()[0]
     path = store.working.path(name)
     whole = path.read_bytes()
@@ -335,11 +352,9 @@ def test_comparison_knows_rounding_from_change():
     assert near.agrees and not near.identical and 0.9e-9 < near.differences[0].relative < 1.1e-9
     assert compare(a, {"t": a["t"].copy()}, 0).identical
     assert not compare(a, {"t": a["t"].assign(name=["a", "c"])}, 1).agrees
-    shorter = "2 rows of x, name, seconds stored, 1 rows of x, name, seconds measured"
-    assert (
-        not compare(a, {"t": a["t"].iloc[:1]}, 1).agrees
-        and shorter in compare(a, {"t": a["t"].iloc[:1]}, 1).line()
-    )
+    shorter = compare(a, {"t": a["t"].iloc[:1]}, 1)
+    rows = "2 rows of x, name, seconds stored, 1 rows of x, name, seconds measured"
+    assert not shorter.agrees and rows in shorter.line()
     assert not compare(a, {}, 1).agrees
 
 
@@ -348,20 +363,17 @@ BOMB = gzip.compress(b"value\n" + b"0\n" * (8 << 20), 9)
 
 
 @pytest.mark.parametrize("place", ["folder", "zip file", "archive"])
-@pytest.mark.parametrize("sizes", ["stated", "none"])
-def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, place, sizes):
+@pytest.mark.parametrize("sizes", [{"numbers": [1 << 20, 1000]}, None])
+def test_a_table_larger_than_stated_is_not_unpacked(store, place, sizes):
     import tracemalloc
 
-    store = Store(outputs, "toy", published=False)
     name = store.names()[0]
-    with opened(store.working.path(name)) as cell:
-        (cell / "numbers.csv.gz").write_bytes(BOMB)
-        sums = {**json.loads((cell / "cell.json").read_text())["sha256"]}
-        sums["numbers"] = hashlib.sha256(BOMB).hexdigest()
-        stated = {"numbers": [1 << 20, 1000]} if sizes == "stated" else None
-        described(cell, sha256=sums, sizes=stated)
-    files = {"archive": Archive(store.working.path(name)), "zip file": store.working}.get(place)
-    if files is None:
+    path, files = store.working.path(name), store.working
+    with opened(path) as cell:
+        with_table(cell, BOMB, sizes=sizes)
+    if place == "archive":
+        files = Archive(path)
+    elif place == "folder":
         as_folders(store.cells)
         files = store.folders
     tracemalloc.start()
@@ -374,29 +386,14 @@ def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, place, si
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("sizes", [[1], {"numbers": [1.0, 2]}, {"numbers": [1]}, {"numbers": 7}])
-def test_sizes_that_are_not_two_whole_numbers_are_damage(outputs, sizes):
-    store = Store(outputs, "toy", published=False)
+def test_a_cell_that_states_no_sizes_is_used_even_without_rows(store):
     name = store.names()[0]
     with opened(store.working.path(name)) as cell:
-        described(cell, sizes=sizes)
-    assert store.find(name) is None
-    assert "expected numbers of rows and bytes" in store.damaged[name]
-
-
-def test_a_cell_that_states_no_sizes_is_used_even_without_rows(outputs):
-    store = Store(outputs, "toy", published=False)
-    name = store.names()[0]
-    empty = gzip.compress(b"x\n")
-    with opened(store.working.path(name)) as cell:
-        (cell / "numbers.csv.gz").write_bytes(empty)
-        sums = {"numbers": hashlib.sha256(empty).hexdigest()}
-        described(cell, sizes=None, tables={"numbers": 0}, sha256=sums)
+        with_table(cell, gzip.compress(b"x\n"), sizes=None, tables={"numbers": 0, "keys": 1})
     assert store.find(name) is not None, store.damaged
 
 
-def test_a_file_larger_than_stated_is_not_read(outputs):
-    store = Store(outputs, "toy", published=False)
+def test_a_file_larger_than_stated_is_not_read(store):
     first, second = store.names()[:2]
     with store.working.path(second).open("ab") as stream:
         stream.truncate(1 << 40)  # a hole: it takes no space
@@ -408,8 +405,8 @@ def test_a_file_larger_than_stated_is_not_read(outputs):
     assert store.find(first) is None and "bytes at most, found" in store.damaged[first]
 
 
-def test_every_cell_states_the_bytes_of_its_tables(outputs):
-    for cell in Store(outputs, "toy", published=False).all():
+def test_every_cell_states_the_bytes_of_its_tables(store):
+    for cell in store.all():
         assert 16 < cell.meta["peak_memory_mib"] < 2**15
         files = {name: cell.content(name) for name in cell.meta["tables"]}
         sizes = {name: [len(c), len(gzip.decompress(c))] for name, c in files.items()}
