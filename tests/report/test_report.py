@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from html.parser import HTMLParser
 from typing import ClassVar
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -30,17 +31,15 @@ class Synthetic(Experiment):
     paper: ClassVar[str] = "WS bound"
     reproduces: ClassVar[str] = "Fig. 7"
 
+    answers: type[Analysis]
     broken: str = ""
     drop: str = ""
     drawing: bool = True
 
-    def measure(self, cell, ctx):
-        raise NotImplementedError
-
     def analysis(self, tables):
         if self.broken == "analysis":
             raise KeyError("lambda_sup")
-        return Readings(self, tables)
+        return self.answers(self, tables)
 
 
 class Readings(Analysis):
@@ -52,6 +51,10 @@ class Readings(Analysis):
         if part in self.experiment.broken.split():
             raise KeyError("lambda_sup")
 
+    @property
+    def ratios(self):
+        return self.tables["ratios"]["ratio"]
+
     def figures(self):
         self._fail("figures")
         if not self.experiment.drawing:
@@ -60,47 +63,35 @@ class Readings(Analysis):
         def late():
             self._fail("figure")
             figure, axes = figures.new_figure(width=1, height=1)
-            axes[0, 0].plot(self.tables["ratios"]["ratio"])
+            axes[0, 0].plot(self.ratios)
             axes[0, 0].set_axis_off()
             if self.experiment.broken == "typeset":
                 axes[0, 0].set_title(r"$\notacommand{$")
             return figure
 
         eager, axes = figures.new_figure(width=1, height=1)
-        figures.histogram(axes[0, 0], self.tables["ratios"]["ratio"])
+        figures.histogram(axes[0, 0], self.ratios)
         drawn = {"fig07": late, "fig06": eager}
         drawn.pop(self.experiment.drop, None)
         return drawn
 
     def claims(self):
         self._fail("claims")
+        tight = "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"
         return [
-            Claim(
-                "tight",
-                "the bound is tight",
-                "Fig. 2",
-                "confirmed",
-                1.1,
-                "< 2",
-                authors="confirmed",
-            ),
+            Claim("tight", *tight, authors="confirmed"),
             Claim("f1", "low is better", "Fig. 7", "inconclusive", detail="n too small"),
             Claim("wide", "it is tight of wide networks, too", "extension", "refuted", 3.1, "< 2"),
         ]
 
     def statistics(self):
         self._fail("statistics")
-        return [stats.wilcoxon(self.tables["ratios"]["ratio"], name="ratio", figure="7")]
+        return [stats.wilcoxon(self.ratios, name="ratio", figure="7")]
 
     def measured(self):
         self._fail("measured")
-        return pd.DataFrame(
-            {
-                "metric": "ratio",
-                "seed": self.tables["ratios"]["seed"],
-                "value": self.tables["ratios"]["ratio"],
-            }
-        )
+        table = self.tables["ratios"].rename(columns={"ratio": "value"})
+        return table[["seed", "value"]].assign(metric="ratio")
 
     def notes(self):
         self._fail("notes")
@@ -130,14 +121,35 @@ MANIFEST = {
 }
 
 
-def report(directory, experiment=None, tables=None, *, name="demo", scope=None, **about):
+def synthetic(answers=Readings, **settings):
+    return Synthetic(answers=answers, **settings)
+
+
+PLAIN = synthetic(drawing=False)
+
+
+def report(directory, made=None, tables=TABLES, *, scope=None, **about):
     """write_report of one set of tables, in the paper's scope unless another is given; about:
-    reference, and what the manifest says."""
-    scope, reference = scope or Scope(paper="WS bound"), about.pop("reference", None)
-    subject = Subject(experiment or Synthetic(), TABLES if tables is None else tables)
-    material = Material(scope=scope, shown=subject, judged=subject, reference=reference)
-    record = {**MANIFEST, "experiment": name, "missing": [], "scope": scope.record(), **about}
+    reference, replication, and what the manifest says."""
+    scope, subject = scope or Scope(paper="WS bound"), Subject(made or synthetic(), tables)
+    further = {key: about.pop(key, None) for key in ("reference", "replication")}
+    material = Material(scope=scope, shown=subject, judged=subject, **further)
+    record = {**MANIFEST, "missing": [], "scope": scope.record(), **about}
     return write_report(directory, record, material)
+
+
+def manifest(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def drawn(folder):
+    """Names of the files of figures."""
+    return {path.name for path in (folder / "figures").glob("*")}
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out" / "demo"
 
 
 class Checker(HTMLParser):
@@ -191,47 +203,43 @@ def test_a_summary_stands_in_the_report_of_all_cells_and_not_in_that_of_a_part(
         assert ("The ratio is 0.8." in (out / "report.md").read_text()) is said
 
 
-def test_a_complete_report(tmp_path, reference):
-    out = tmp_path / "out" / "demo"
+def counted(verdicts, *of_each):
+    """One of each of these verdicts, none of the others."""
+    return {verdict: int(verdict in of_each) for verdict in verdicts}
+
+
+def test_a_complete_report(out, tmp_path, reference):
     made = report(out, reference=reference)
-    assert made["claims"] == {
-        v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS
-    }
+    assert made["claims"] == counted(CLAIM_VERDICTS, "confirmed", "inconclusive", "refuted")
     assert made["extensions"] == {"refuted": 1}
-    assert made["scorecard"] == {
-        verdict: int(verdict in ("reproduced", "not run")) for verdict in VERDICTS
-    }
+    assert made["scorecard"] == counted(VERDICTS, "reproduced", "not run")
     assert not made["report_failures"]
-    csv = (*TABLES, "stats", "claims", "scorecard")
-    names = {
-        "report.md",
-        "stats.js",
-        "index.html",
-        "manifest.json",
-        "figures",
-        *(f"{name}.csv" for name in csv),
-    }
-    assert {p.name for p in out.iterdir()} == names
-    assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig06.png", "fig07.png"]
+    names = "report.md stats.js index.html manifest.json figures ratios.csv empty.csv"
+    names += " stats.csv claims.csv scorecard.csv"
+    assert {p.name for p in out.iterdir()} == set(names.split())
+    assert drawn(out) == {"fig06.png", "fig07.png"}
     assert "1.1000000000000001" in (out / "ratios.csv").read_text()
-    saved = json.loads((out / "manifest.json").read_text())
+    saved = manifest(out)
     assert saved["settings"]["half"] is None
     assert all((out / item).exists() for item in saved["files"])
     tests = pd.read_csv(out / "stats.csv")
-    assert (
-        tests.p_min[0] == 0.25 and tests.p_holm.isna().all()
-    )  # three seeds have no power: not corrected
+    # three seeds have no power: not corrected
+    assert tests.p_min[0] == 0.25 and tests.p_holm.isna().all()
     html = check_html(out / "index.html")
-    assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
-    assert "the ratio stays below &lt;2&gt;" in html
-    assert (
-        "</span> confirmed" in html and "</span> inconclusive" in html and "Incomplete" not in html
-    )
+    for text in (
+        "Ratio &lt;of&gt; bound &amp; eigenvalue",
+        "the ratio stays below &lt;2&gt;",
+        "</span> confirmed",
+        "</span> inconclusive",
+        'Extensions: <a href="#rows?verdict=refuted&amp;kind=extension"><b>1</b>',
+        '<a href="#rows?verdict=confirmed&amp;kind=paper"',
+        '"extension":true',
+    ):
+        assert text in html
+    assert "Incomplete" not in html
     found = (out / "report.md").read_text()
-    assert (
-        "1 reproduced, 1 not run" in found
-        and "| the bound is tight | Fig. 2 | 1.1 | < 2 | confirmed |" in found
-    )
+    assert "1 reproduced, 1 not run" in found
+    assert "| the bound is tight | Fig. 2 | 1.1 | < 2 | confirmed |" in found
     assert console_lines(out, made) == [
         "  statements: 1 confirmed, 1 inconclusive",
         "  extensions: 1 refuted",
@@ -239,19 +247,11 @@ def test_a_complete_report(tmp_path, reference):
         f"  2 figures, 2 tables, page {out / 'index.html'}",
     ]
     page = Page.read(out)  # extensions are counted apart
-    assert (page.verdicts["confirmed"], page.verdicts.get("refuted"), page.extensions) == (
-        1,
-        None,
-        {"refuted": 1},
-    )
-    assert saved["extensions"] == {"refuted": 1}
-    assert 'Extensions: <a href="#rows?verdict=refuted&amp;kind=extension"><b>1</b>' in html
-    assert '<a href="#rows?verdict=confirmed&amp;kind=paper"' in html and '"extension":true' in html
-    assert (
-        found.index("## Statements of the paper")
-        < found.index("## Extensions")
-        < found.index("| extension |")
-    )
+    assert page.verdicts["confirmed"] == 1 and "refuted" not in page.verdicts
+    assert page.extensions == saved["extensions"] == {"refuted": 1}
+    parts = ("## Statements of the paper", "## Extensions", "| extension |")
+    places = [found.index(part) for part in parts]
+    assert places == sorted(places)
     again = tmp_path / "again" / out.name
     report(again, reference=reference)
     assert bytes_below(out) == bytes_below(again)  # the same cells, the same files
@@ -261,27 +261,19 @@ def bytes_below(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
 
 
-def test_a_figure_without_panels_is_left_out(tmp_path):
+def test_a_figure_without_panels_is_left_out(out):
     class Nothing(Readings):
         def figures(self):
             return {**super().figures(), "fig08": lambda: figures.new_figure(1, 0)[0]}
 
-    class Bare(Synthetic):
-        def analysis(self, tables):
-            return Nothing(self, tables)
-
-    out = tmp_path / "demo"
-    made = report(out, Bare(), missing=["seed=45 width=3"])
+    made = report(out, synthetic(Nothing), missing=["seed=45 width=3"])
     assert not made["report_failures"] and set(made["captions"]) == {"fig06", "fig07"}
     assert "  not drawn, nothing of them is measured: fig08" in console_lines(out, made)
     assert "nothing of them is measured: fig08" in check_html(out / "index.html")
-    record = json.loads((out / "manifest.json").read_text())
+    record = manifest(out)
     assert record["left_out"] == ["fig08"] and set(record["captions"]) == {"fig06", "fig07"}
-    whole = report(out, Bare())
-    assert (
-        len(whole["report_failures"]) == 1
-        and "expected at least one panel" in whole["report_failures"][0]["error"]
-    )
+    (failure,) = report(out, synthetic(Nothing))["report_failures"]
+    assert "expected at least one panel" in failure["error"]
     with pytest.raises(figures.NothingToDraw, match="at least one panel"):
         figures.new_figure(0, 2)
 
@@ -296,43 +288,37 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
         ("claims statistics measured notes", "claims statistics values notes", set()),
     ],
 )
-def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stage, lost):
-    out = tmp_path / "demo"
-    made = report(out, Synthetic(broken=broken), reference=reference)
+def test_a_part_that_raises_loses_nothing_else(out, reference, broken, stage, lost):
+    made = report(out, synthetic(broken=broken), reference=reference)
     stages, failures = [stage] if lost else stage.split(), Failures(made["report_failures"]).lines()
     assert sorted(failure.partition(":")[0] for failure in failures) == sorted(stages)
     lines = "\n".join(console_lines(out, made))
     assert all("failed: " + stage in lines for stage in stages)
-    drawn = {p.name for p in (out / "figures").iterdir()} if (out / "figures").exists() else set()
-    assert {"fig06.png", "fig07.png"} - drawn == lost
+    assert {"fig06.png", "fig07.png"} - drawn(out) == lost
     for name in ("ratios", "stats", "claims", "scorecard"):
         assert (out / f"{name}.csv").read_text().count("\n") >= 1
     kinds = {stage.split()[0] for stage in stages}
-    assert {
-        f["stage"] for f in json.loads((out / "manifest.json").read_text())["report_failures"]
-    } == kinds
+    assert {failure["stage"] for failure in manifest(out)["report_failures"]} == kinds
     html = check_html(out / "index.html")
     assert all(f"Could not be made: {kind}" in html for kind in kinds)
 
 
-def test_a_partial_store_says_what_is_missing(tmp_path):
+def test_a_partial_store_says_what_is_missing(out, tmp_path):
     missing = [f"seed=45 width={w}" for w in range(40)]
     left = {"missing": missing, "fill_commands": ["hess-run -m experiment=demo seed=45,46"]}
-    out = tmp_path / "demo"
-    made = report(out, Synthetic(drawing=False), **left)
+    made = report(out, PLAIN, **left)
     assert len(made["missing"]) == 40
     html = check_html(out / "index.html")
     assert ">Incomplete</h2>" in html and "40 cells are not measured" in html
     assert "hess-run -m experiment=demo seed=45,46" in html
-    assert json.loads((out / "manifest.json").read_text())["missing"] == missing
-    empty = report(tmp_path / "none", Synthetic(drawing=False), {}, **left)
+    assert manifest(out)["missing"] == missing
+    empty = report(tmp_path / "none", PLAIN, {}, **left)
     assert empty["report_failures"] == []  # nothing is asked
     assert (tmp_path / "none" / "index.html").exists()
 
 
-def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
+def test_surrogate_data_and_short_profiles_are_said_loudly(out, reference):
     quick = Scope(paper="WS bound", profile="quick", stand_in="cifar10")
-    out = tmp_path / "demo"
     made = report(out, reference=reference, scope=quick)
     assert made["scorecard"]["not comparable"] == 1 and made["scorecard"]["reproduced"] == 0
     assert {v: n for v, n in made["claims"].items() if n} == {"not comparable": 3}
@@ -351,141 +337,109 @@ def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     assert line == f"  {quick.not_judged}"
 
 
-def test_in_other_settings_only_what_does_not_depend_on_them_is_judged(tmp_path, reference):
+def test_in_other_settings_only_what_does_not_depend_on_them_is_judged(out, reference):
     class Theorem(Readings):
         def claims(self):
             theorem = Claim("t", "always", "Theorem 1", "confirmed", 0.5, "<= 1", independent=True)
             return [*super().claims(), theorem]
 
-    class Stated(Synthetic):
-        def analysis(self, tables):
-            return Theorem(self, tables)
-
     other = Scope(paper="WS bound", departures=(Departure("epochs", "1", "20"),))
-    out = tmp_path / "demo"
-    made = report(out, Stated(), reference=reference, scope=other)
+    made = report(out, synthetic(Theorem), reference=reference, scope=other)
     rows = pd.read_csv(out / "claims.csv")
     assert rows["verdict"].to_list() == [*["not comparable"] * 3, "confirmed"]
     assert "epochs=1 instead of 20" in rows["detail"][0] and rows["statistic"][0] == 1.1
     text = (out / "report.md").read_text()
     assert "1 statements that do not depend on the protocol: 1 confirmed." in text
     assert "the bound is tight" not in text
-    assert "  statements that do not depend on the protocol: 1 confirmed" in console_lines(
-        out, made
-    )
+    lines = console_lines(out, made)
+    assert "  statements that do not depend on the protocol: 1 confirmed" in lines
     assert "epochs=1 instead of 20" in pd.read_csv(out / "stats.csv")["note"][0]
     assert Scope.of(made) == other
 
 
 def test_a_second_verdict_has_a_column_and_is_not_counted(tmp_path, reference):
     scope = Scope(paper="WS bound", replication=(1, 2, 3))
-    subject = Subject(Synthetic(), TABLES)
-    ratios = {
-        "width": 3,
-        "seed": [1, 2, 3, 4, 5],
-        "ratio": [9.0, 9.1, 9.2, 9.0, 9.1],
-        "status": "ok",
-    }
-    further = Subject(Synthetic(), {"ratios": pd.DataFrame(ratios)})
-    record = {**MANIFEST, "missing": [], "scope": scope.record()}
-    about = {"scope": scope, "shown": subject, "judged": subject, "reference": reference}
-    made = write_report(tmp_path, record, Material(replication=further, **about))
+    ratios = {"seed": [1, 2, 3, 4, 5], "ratio": [9.0, 9.1, 9.2, 9.0, 9.1]}
+    further = Subject(synthetic(), {"ratios": pd.DataFrame(ratios)})
+    made = report(tmp_path, reference=reference, scope=scope, replication=further)
     row = pd.read_csv(tmp_path / "scorecard.csv").iloc[0]
     assert row["verdict"] != "not reproduced" and row["replication"] == "not reproduced"
     assert made["scorecard"]["not reproduced"] == 0
     assert "replication, 3 seeds |" in (tmp_path / "report.md").read_text()
 
 
-def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
-    class Mute(Synthetic):
-        def analysis(self, tables):
-            return Analysis(self, tables)
-
-    made = report(tmp_path / "demo", Mute(), reference=reference)
+def test_published_values_that_nothing_measures_stay_on_the_scorecard(out, reference):
+    made = report(out, synthetic(Analysis), reference=reference)
     assert made["scorecard"]["not run"] == 2
     assert not made["report_failures"]
 
 
-def test_stale_figures_go_and_nothing_else(tmp_path):
-    out = tmp_path / "demo"
+def test_stale_figures_go_and_nothing_else(out):
     report(out)
     (out / "figures" / "mine.png").write_text("a user's own file")
-    saved = json.loads((out / "manifest.json").read_text())
+    saved = manifest(out)
     saved["files"] |= {"old.csv": ""}
     (out / "manifest.json").write_text(json.dumps(saved))
     (out / "old.csv").write_text("keep")
-    report(out, Synthetic(drop="fig06"))
-    assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig07.png", "mine.png"]
-    assert (out / "old.csv").exists()
+    report(out, synthetic(drop="fig06"))
+    assert drawn(out) == {"fig07.png", "mine.png"} and (out / "old.csv").exists()
     (out / "manifest.json").write_text("{torn")
-    report(out, Synthetic(drawing=False))
+    report(out, PLAIN)
 
 
-def test_a_reserved_table_name_is_refused_before_anything_is_written(tmp_path):
+def test_a_reserved_table_name_is_refused_before_anything_is_written(out):
     with refusal("found claims"):
-        report(tmp_path / "demo", tables={"claims": TABLES["ratios"]})
-    assert not (tmp_path / "demo").exists()
+        report(out, tables={"claims": TABLES["ratios"]})
+    assert not out.exists()
 
 
-def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("runner.report.draw.write", full)
+def test_a_disk_error_is_not_taken_for_a_figures_fault(out, monkeypatch):
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("runner.report.draw.write", Mock(side_effect=full))
     with pytest.raises(OSError, match="No space"):
-        report(tmp_path / "demo")
-    assert (tmp_path / "demo" / "ratios.csv").exists()
+        report(out)
+    assert (out / "ratios.csv").exists()
 
 
-def test_a_bad_reference_file_is_named(tmp_path):
+def test_a_bad_reference_file_is_named(out, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("metric,value\n")
-    made = report(tmp_path / "demo", Synthetic(drawing=False), reference=path)
+    made = report(out, PLAIN, reference=path)
     failures = Failures(made["report_failures"]).lines()
     assert failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
 
 
 def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, reference):
-    plain = Synthetic(drawing=False)
-    report(tmp_path / "out/a", plain, name="a", reference=reference)
-    broken = Synthetic(broken="claims", drawing=False)
-    report(tmp_path / "out/b", broken, name="b", missing=["x"], reference=reference)
-    quick = {"name": "a", "profile": "quick", "surrogate": True}
-    report(tmp_path / "out/a/quick", plain, reference=reference, **quick)
-    (tmp_path / "out/c").mkdir()
-    (tmp_path / "out/c/manifest.json").write_text("[1]")
-    path = write_overview(tmp_path / "out")
-    html = check_html(path)
+    out, a, b = tmp_path / "out", {"experiment": "a"}, {"experiment": "b", "missing": ["x"]}
+    report(out / "a", PLAIN, reference=reference, **a)
+    report(out / "b", synthetic(broken="claims", drawing=False), reference=reference, **b)
+    report(out / "a/quick", PLAIN, reference=reference, profile="quick", surrogate=True, **a)
+    (out / "c").mkdir()
+    (out / "c/manifest.json").write_text("[1]")
+    html = check_html(write_overview(out))
     assert 'href="a/index.html"' in html and 'href="a/quick/index.html"' in html
     assert "c/manifest.json cannot be read" in html
     assert html.count("</span> reproduced</a>") == 2 and html.count("</span> confirmed</a>") == 1
 
 
-def test_the_report_makes_one_analysis_and_asks_each_answer_once(tmp_path, reference):
+ASKED = ("__init__", "claims", "documents", "figures", "measured", "notes", "statistics")
+
+
+def test_the_report_makes_one_analysis_and_asks_each_answer_once(out, reference):
     asked = []
 
     class Counting(Readings):
+        def __init__(self, *about):
+            asked.append("__init__")
+            super().__init__(*about)
+
         def __getattribute__(self, name):
-            if name in ("figures", "claims", "statistics", "measured", "documents", "notes"):
+            if name in ASKED:
                 asked.append(name)
             return super().__getattribute__(name)
 
-    class Counted(Synthetic):
-        def analysis(self, tables):
-            asked.append("analyse")
-            return Counting(self, tables)
-
-    report(tmp_path / "demo", Counted(drawing=False), reference=reference)
-    assert sorted(asked) == [
-        "analyse",
-        "claims",
-        "documents",
-        "figures",
-        "measured",
-        "notes",
-        "statistics",
-    ]
-    assert asked[0] == "analyse"
+    report(out, synthetic(Counting, drawing=False), reference=reference)
+    assert tuple(sorted(asked)) == ASKED
 
 
 def test_captions_are_those_of_the_functions_that_draw():
@@ -502,9 +456,7 @@ def test_captions_are_those_of_the_functions_that_draw():
 
 def test_cells_of_changed_trees_are_named_in_a_warning():
     cells = [{"git_commit": commit} for commit in ("abc", "def+changes", "abc+changes")]
-    assert warnings_of({"cells": cells}, ()) == [
-        "2 cells were measured from a changed working tree"
-    ]
-    assert warnings_of({"cells": cells[:1]}, ["seed=1"]) == [
-        "incomplete: 1 cell is not measured (seed=1)"
-    ]
+    (changed,) = warnings_of({"cells": cells}, ())
+    assert changed == "2 cells were measured from a changed working tree"
+    (incomplete,) = warnings_of({"cells": cells[:1]}, ["seed=1"])
+    assert incomplete == "incomplete: 1 cell is not measured (seed=1)"
