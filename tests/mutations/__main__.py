@@ -30,7 +30,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests import ROOT
-from tests.mutations.engine import joins_text, replaced, text_of
+from tests.mutations.engine import Mutation, joins_text, mutations
+from tests.sources import files, relative
 
 ROOMS = ("store", "stats", "run", "report", "contract", "data")
 COMMANDS = "tests/run/test_"
@@ -43,42 +44,42 @@ OPERATORS = dict(SWAPPED) | {other: one for one, other in SWAPPED}
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
-def mutants(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """Every (node, changed node) of a module."""
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """The change of a node, if there is one."""
+    changed: ast.AST = copy.copy(node)
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in OPERATORS:
+            changed.ops = [OPERATORS[type(op)]()]
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in OPERATORS:
+            if not joins_text(node):
+                changed.op = OPERATORS[type(op)]()
+        case ast.UnaryOp(op=ast.Not()):
+            changed = node.operand
+        case ast.Constant(value=bool()):
+            changed.value = not node.value
+        case ast.Constant(value=int() | float()):
+            changed.value = 0 if node.value else 1
+        case ast.Name(id=name, ctx=ast.Load()) if name in FUNCTIONS:
+            changed.id = FUNCTIONS[name]
+        case ast.If() | ast.IfExp():
+            changed.test = ast.UnaryOp(ast.Not(), node.test)
+        case ast.Expr(value=ast.Call()):
+            changed = ast.Pass()
+        case ast.Return(value=ast.expr()):
+            changed.value = ast.Constant(None)
+    yield "", changed
+
+
+def mutants(file: str) -> list[Mutation]:
+    """Every change of a file. No program that works writes to a frozen value."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword)]
     frozen = [node.value for node in keywords if node.arg in ("frozen", "slots")]
-    for node in ast.walk(tree):
-        if node in frozen:  # no program that works writes to a frozen value
-            continue
-        changed: ast.AST = copy.copy(node)
-        match node:
-            case ast.Compare(ops=[op]) if type(op) in OPERATORS:
-                changed.ops = [OPERATORS[type(op)]()]
-            case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in OPERATORS and not joins_text(
-                node
-            ):
-                changed.op = OPERATORS[type(op)]()
-            case ast.UnaryOp(op=ast.Not()):
-                changed = node.operand
-            case ast.Constant(value=bool()):
-                changed.value = not node.value
-            case ast.Constant(value=int() | float()):
-                changed.value = 0 if node.value else 1
-            case ast.Name(id=name, ctx=ast.Load()) if name in FUNCTIONS:
-                changed.id = FUNCTIONS[name]
-            case ast.If() | ast.IfExp():
-                changed.test = ast.UnaryOp(ast.Not(), node.test)
-            case ast.Expr(value=ast.Call()):
-                changed = ast.Pass()
-            case ast.Return(value=ast.expr()):
-                changed.value = ast.Constant(None)
-            case _:
-                continue
-        if ast.dump(node) != ast.dump(changed):
-            yield node, changed
+    nodes = [("", 0, node) for node in ast.walk(tree) if node not in frozen]
+    return list(mutations(tree, nodes, changes))
 
 
-def tests_of(file: str, most: int) -> list[str]:
+def tests_of(file: str) -> list[str]:
     """Test files of a module: that of its name, then those that import it, then those of its folder
     and of none that use most of its names."""
     room, name = file.split("/")[1], Path(file).stem
@@ -90,60 +91,53 @@ def tests_of(file: str, most: int) -> list[str]:
     )
     ranked = []
     for path in (ROOT / "tests").rglob("test_*.py"):
-        text, relative = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
+        text, test = path.read_text(encoding="utf-8"), relative(path)
         imported = bool(imports.search(text))
-        near = relative.startswith((f"tests/{room}/", COMMANDS)) or relative.count("/") == 1
+        near = test.startswith((f"tests/{room}/", COMMANDS)) or test.count("/") == 1
         if not imported and not near:
             continue
         used = sum(bool(re.search(rf"\b{word}\b", text)) for word in names)
-        own = relative == f"tests/{room}/test_{name}.py"
-        far = relative.startswith(COMMANDS) and room != "run" and not imported
-        ranked.append((far, -(1000 * own + 100 * imported + used), relative))
-    return [relative for *_, relative in sorted(ranked)][:most]
+        own = test == f"tests/{room}/test_{name}.py"
+        far = test.startswith(COMMANDS) and room != "run" and not imported
+        ranked.append((far, -(1000 * own + 100 * imported + used), test))
+    return [test for *_, test in sorted(ranked)]
 
 
-def draw(count: int, seed: int, places: list[str]) -> list[tuple[str, int]]:
-    """(file, index of a mutant) of a random sample."""
+def draw(count: int, seed: int, places: list[str]) -> list[tuple[str, Mutation]]:
+    """(file, mutation) of a random sample."""
     pool = []
     for room in ROOMS:
-        for path in sorted((ROOT / "runner" / room).rglob("*.py")):
-            file = path.relative_to(ROOT).as_posix()
-            nodes = [node for node, _ in mutants(ast.parse(path.read_text(encoding="utf-8")))]
-            for i, node in enumerate(nodes):
-                if not places or file in places or f"{file}:{node.lineno}" in places:
-                    pool.append((file, i))
+        for path in files(f"runner/{room}"):
+            file = relative(path)
+            for mutation in mutants(file):
+                if not places or {file, f"{file}:{mutation.line}"} & set(places):
+                    pool.append((file, mutation))
     return random.Random(seed).sample(pool, min(count, len(pool)))
 
 
 def project(folder: Path) -> None:
     """A copy of the tracked files that tests need; published results are linked."""
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split("\n")
-    for file in listed:
-        if file and not file.startswith(NOT_COPIED) and (ROOT / file).is_file():
+    listed = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True)
+    for file in listed.splitlines():
+        if not file.startswith(NOT_COPIED) and (ROOT / file).is_file():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / file, folder / file)
     for name in ("outputs", "docs"):
         (folder / name).symlink_to(ROOT / name)
 
 
-def tested(folder: Path, file: str, index: int, limit: float, most: int) -> tuple[str, str]:
-    """("caught", "survived" or "time limit", what was changed)."""
-    source = (ROOT / file).read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    old, new = list(mutants(tree))[index]
-    change = f"{file}:{old.lineno}: {_line(old)} -> {_line(new)}"  # type: ignore[attr-defined]
-    changed = ast.unparse(replaced(tree, old, new))
-    files = tests_of(file, len(list((ROOT / "tests").rglob("test_*.py"))))
-    (folder / file).write_text(changed, encoding="utf-8")
+def tested(folder: Path, file: str, mutation: Mutation, limit: float, most: int) -> str:
+    """ "caught", "survived" or "time limit", and what was changed."""
+    source = (folder / file).read_text(encoding="utf-8")
+    tests = tests_of(file)
+    (folder / file).write_text(ast.unparse(mutation.apply(source)), encoding="utf-8")
     try:
-        outcome = noticed(folder, files[:most], limit)
-        if outcome == "survived" and files[most:]:
-            outcome = noticed(folder, files[most:], 4 * limit)
+        outcome = noticed(folder, tests[:most], limit)
+        if outcome == "survived" and tests[most:]:
+            outcome = noticed(folder, tests[most:], 4 * limit)
     finally:
         (folder / file).write_text(source, encoding="utf-8")
-    return outcome, change
+    return f"{outcome}: {file}:{mutation.line}: {mutation.change}"
 
 
 def noticed(folder: Path, files: list[str], limit: float) -> str:
@@ -152,24 +146,13 @@ def noticed(folder: Path, files: list[str], limit: float) -> str:
     pytest += ["-m", "not slow"]
     limited = ["bash", "-c", f'ulimit -t {limit:.0f}; exec "$@"', "bash"]  # processor time
     environment = os.environ | {"PYTHONPATH": str(folder)}
+    about = {"cwd": folder, "env": environment, "timeout": 5 * limit}
     try:
-        ended = subprocess.run(
-            [*limited, *pytest, *files],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            timeout=5 * limit,
-        )
+        ended = subprocess.run([*limited, *pytest, *files], capture_output=True, **about)
     except subprocess.TimeoutExpired:
         return "time limit"
     outcomes = {0: "survived", -signal.SIGXCPU: "time limit", -signal.SIGKILL: "time limit"}
     return outcomes.get(ended.returncode, "caught")
-
-
-def _line(node: ast.AST) -> str:
-    """A node in one short line; of a block its condition alone."""
-    shown = node.test if isinstance(node, ast.If) else node
-    return text_of(shown).split("\n")[0][:80]
 
 
 def main() -> int:
@@ -188,7 +171,7 @@ def main() -> int:
     counts: Counter[str] = Counter()
     folders: SimpleQueue[Path] = SimpleQueue()
 
-    def outcome(place: tuple[str, int]) -> tuple[str, str]:
+    def outcome(place: tuple[str, Mutation]) -> str:
         folder = folders.get()
         try:
             return tested(folder, *place, options.limit, options.tests)
@@ -202,9 +185,8 @@ def main() -> int:
             folders.put(folder)
         drawn = draw(options.count, options.seed, options.places)
         for ended in as_completed([pool.submit(outcome, place) for place in drawn]):
-            word, change = ended.result()
-            counts[word] += 1
-            print(f"{word}: {change}", flush=True)
+            counts[ended.result().partition(":")[0]] += 1
+            print(ended.result(), flush=True)
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return 1 if counts["survived"] else 0
 

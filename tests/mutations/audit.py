@@ -32,7 +32,8 @@ from experiments.paper_audit.checks import Outcome
 from experiments.paper_audit.formulas import Formula
 from experiments.paper_audit.measure import check
 from experiments.paper_audit.papers import ROOM, Clause, clauses, keys, read
-from tests.mutations.formulas import Mutation, mutations, users
+from tests.mutations.engine import Mutation
+from tests.mutations.formulas import errors, users
 
 PACKAGE = "experiments.paper_audit"
 COUNT, SEED, LIMIT = 45, 20261124, 30
@@ -117,15 +118,8 @@ def changed(key: str, module: str, tree: ast.Module) -> Iterator[tuple[Clause, .
 
 
 HOLDERS = (
-    tuple,
-    list,
-    set,
-    frozenset,
-    dict,
-    types.CellType,
-    types.MethodType,
-    functools.partial,
-    property,
+    *(tuple, list, set, frozenset, dict, property),
+    *(types.CellType, types.MethodType, functools.partial),
 )
 
 
@@ -191,7 +185,7 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
     chance = random.Random(f"{key} {seed}")
     kinds: dict[str, list[tuple[str, Mutation]]] = {}
     for module, functions in TARGETS[key].items():
-        for mutation in mutations(source_of(key, module), functions.split()):
+        for mutation in errors(source_of(key, module), functions.split()):
             kinds.setdefault(mutation.kind, []).append((module, mutation))
     for found in kinds.values():
         chance.shuffle(found)

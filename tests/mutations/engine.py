@@ -1,4 +1,4 @@
-"""What both mutation testers share: the text of a node, and a syntax tree with one node replaced.
+"""What both mutation testers share: every change of a syntax tree that a set of rules allows.
 
 `python -m tests.mutations` changes the code of runner (`__main__`) and runs its tests;
 `python -m tests.mutations.audit` changes printed formulas (`formulas`) and checks the audit's
@@ -9,11 +9,47 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+Node = tuple[str, int | str, ast.AST]
+"""Function, the line where it begins, and a node."""
+Rules = Callable[[ast.AST], Iterator[tuple[str, ast.AST]]]
+"""(kind, changed node) of every change of a node; parts of the node may be shared."""
 
 
-def text_of(node: ast.AST) -> str:
-    """A node as code; the node is left as it is."""
-    return ast.unparse(ast.fix_missing_locations(copy.deepcopy(node)))
+@dataclass(frozen=True)
+class Mutation:
+    """One change: kind, function and the line where it begins (of a formula its name and 0, of one
+    without a name "CHECKS" and its clause), line, text before and after, number of the node among
+    all of the tree, and the node in its place."""
+
+    kind: str
+    function: str
+    start: int | str
+    line: int
+    change: str
+    position: int
+    new: ast.AST
+
+    def apply(self, source: str) -> ast.Module:
+        """The module's tree with the change made."""
+        tree = ast.parse(source)
+        old = list(ast.walk(tree))[self.position]
+        changed = _Replace(old, copy.deepcopy(self.new)).visit(tree)
+        return ast.fix_missing_locations(changed)
+
+
+def mutations(tree: ast.Module, nodes: Iterable[Node], rules: Rules) -> Iterator[Mutation]:
+    """Every change of these nodes of a tree that changes its text."""
+    position = {id(node): number for number, node in enumerate(ast.walk(tree))}
+    for function, start, node in nodes:
+        for kind, new in rules(node):
+            before, after = _text(node), _text(new)
+            if before != after:
+                change = f"{_begin(before)} → {_begin(after)}"
+                line = getattr(node, "lineno", 0)
+                yield Mutation(kind, function, start, line, change, position[id(node)], new)
 
 
 def joins_text(node: ast.AST) -> bool:
@@ -24,10 +60,13 @@ def joins_text(node: ast.AST) -> bool:
     )
 
 
-def replaced(tree: ast.Module, old: ast.AST, new: ast.AST) -> ast.Module:
-    """The tree with a node of it replaced."""
-    changed = _Replace(old, copy.deepcopy(new)).visit(tree)
-    return ast.fix_missing_locations(changed)
+def _text(node: ast.AST) -> str:
+    """A node as code; the node is left as it is."""
+    return ast.unparse(ast.fix_missing_locations(copy.deepcopy(node)))
+
+
+def _begin(text: str) -> str:
+    return text.split("\n")[0][:60]
 
 
 class _Replace(ast.NodeTransformer):

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from tests.mutations.engine import joins_text, replaced, text_of
+from tests.mutations.engine import Mutation, Node, joins_text, mutations
 
 
 def _one(pairs: str) -> dict[str, str]:
@@ -124,18 +123,13 @@ def _operation(node: ast.BinOp) -> Changes:
 def _call(node: ast.Call) -> Changes:
     arguments, name = node.args, _name(node.func)
     first = arguments[:2]
-    if (
-        len(first) == 2
-        and not any(isinstance(a, ast.Starred | ast.Lambda) for a in first)
-        and name not in SYMMETRIC
-    ):
+    plain = not any(isinstance(a, ast.Starred | ast.Lambda) for a in first)
+    if len(first) == 2 and plain and name not in SYMMETRIC:
         yield "arguments", ast.Call(node.func, [*first[::-1], *arguments[2:]], node.keywords)
     match node.args:
         case [ast.Constant(int(order))] if name in ORDERS:
-            yield (
-                "index",
-                ast.Call(node.func, [ast.Constant(order + 1 if order < 3 else 2)], node.keywords),
-            )
+            other = ast.Constant(order + 1 if order < 3 else 2)
+            yield "index", ast.Call(node.func, [other], node.keywords)
     if name in FORGOTTEN and (arguments or isinstance(node.func, ast.Attribute)):
         yield "root", arguments[0] if arguments else node.func.value  # type: ignore[attr-defined]
     for kind, table in (("reduction", REDUCTIONS), ("function", FUNCTIONS)):
@@ -151,67 +145,28 @@ def _call(node: ast.Call) -> Changes:
 
 
 def _subscript(node: ast.Subscript) -> Changes:
+    fixed = ast.Slice | ast.Constant
     match node.slice:
-        case ast.Tuple([first, second]) if not any(
-            isinstance(e, ast.Slice | ast.Constant) for e in (first, second)
-        ):
-            if ast.dump(first) != ast.dump(second):
-                yield (
-                    "subscript",
-                    ast.Subscript(node.value, ast.Tuple([second, first], ast.Load()), node.ctx),
-                )
+        case ast.Tuple([first, second]) if not isinstance(first, fixed):
+            if not isinstance(second, fixed):
+                places: ast.expr = ast.Tuple([second, first], ast.Load())
+                yield "subscript", ast.Subscript(node.value, places, node.ctx)
         case ast.Name() | ast.BinOp(op=ast.Add() | ast.Sub()):
-            yield (
-                "subscript",
-                ast.Subscript(
-                    node.value, ast.BinOp(node.slice, ast.Sub(), ast.Constant(1)), node.ctx
-                ),
-            )
+            places = ast.BinOp(node.slice, ast.Sub(), ast.Constant(1))
+            yield "subscript", ast.Subscript(node.value, places, node.ctx)
 
 
-@dataclass(frozen=True)
-class Mutation:
-    """One error: kind, function and the line where it begins (of a formula its name and 0, of one
-    without a name "CHECKS" and its clause), line, text before and after, number of the node."""
-
-    kind: str
-    function: str
-    start: int | str
-    line: int
-    change: str
-    position: int
-
-    def apply(self, source: str) -> ast.Module:
-        """The module's tree with the change made."""
-        tree = ast.parse(source)
-        _, _, node = list(_nodes(tree))[self.position]
-        return replaced(tree, node, dict(changes(node))[self.kind])
-
-
-def mutations(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
+def errors(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
     """Every error that can be made within the functions and formulas named (all where none is);
     <lambda>: outside of functions."""
-    found = []
     tree = ast.parse(source)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    for position, (function, start, node) in enumerate(_nodes(tree)):
-        if functions and function not in functions:
-            continue
-        for kind, new in changes(node):
-            before, after = text_of(node), text_of(new)
-            unknown = isinstance(new, ast.Name) and new.id not in names
-            if before != after and not unknown:
-                found.append(
-                    Mutation(
-                        kind,
-                        function,
-                        start,
-                        node.lineno,
-                        f"{before[:60]} → {after[:60]}",
-                        position,
-                    )
-                )
-    return found
+    nodes = [node for node in _nodes(tree) if not functions or node[0] in functions]
+    return [
+        error
+        for error in mutations(tree, nodes, changes)
+        if not isinstance(error.new, ast.Name) or error.new.id in names
+    ]
 
 
 def users(source: str, name: str) -> set[str]:
@@ -239,18 +194,9 @@ def users(source: str, name: str) -> set[str]:
 
 
 NO_FORMULA = {
-    "targets",
-    "annotation",
-    "returns",
-    "slice",
-    "decorator_list",
-    "test",
-    "iter",
-    "ifs",
-    "generators",
-    "keywords",
+    *("targets", "annotation", "returns", "slice", "decorator_list"),
+    *("test", "iter", "ifs", "generators", "keywords"),
 }
-Node = tuple[str, int | str, ast.expr]
 
 
 def _nodes(node: ast.AST, function: str = "", start: int | str = 0) -> Iterator[Node]:

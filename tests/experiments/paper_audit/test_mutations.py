@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tests.mutations.formulas import changes, mutations
+from tests.mutations.formulas import changes, errors
 
 CASES = """
 a - b | sign | a + b
@@ -74,14 +74,14 @@ class C:
 def test_errors_are_injected_into_functions_and_tables_alone():
     """Neither ranges of loops nor definitions of a class are changed; a decorated function begins
     at its decorator."""
-    found = mutations(SOURCE)
+    found = errors(SOURCE)
     assert {(s.function, s.start) for s in found} == {("<lambda>", 2), ("f", 4)}
-    assert {s.function for s in mutations(SOURCE, ["f"])} == {"f"}
+    assert {s.function for s in errors(SOURCE, ["f"])} == {"f"}
     assert not [s for s in found if "3 + a" in s.change]
 
 
 def test_an_error_is_made_where_it_was_found():
-    (sign,) = [s for s in mutations(SOURCE, ["<lambda>"]) if s.kind == "sign"]
+    (sign,) = [s for s in errors(SOURCE, ["<lambda>"]) if s.kind == "sign"]
     assert sign.change == "t.w1 + 1 → t.w1 - 1"
     assert ast.unparse(sign.apply(SOURCE)) == ast.unparse(
         ast.parse(SOURCE.replace("t.w1 + 1", "t.w1 - 1"))
@@ -89,4 +89,4 @@ def test_an_error_is_made_where_it_was_found():
 
 
 def test_no_change_is_an_error_that_changes_nothing():
-    assert not [s for s in mutations("def f(a):\n    return g(a, a)\n") if s.kind == "arguments"]
+    assert not [s for s in errors("def f(a):\n    return g(a, a)\n") if s.kind == "arguments"]
