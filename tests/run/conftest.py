@@ -276,7 +276,10 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ):
-    """Call the command in this process, in an empty working folder: (status, output, errors)."""
+    """Call the command in this process, in an empty working folder: (status, output, errors).
+
+    command.output: what a command that ends well prints; command.refusal: the line of a mistake.
+    """
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -288,7 +291,17 @@ def command(
             cli.main(list(words))
         return (int(ending.value.code or 0), *capfd.readouterr())
 
-    call.folder = folder  # type: ignore[attr-defined]
+    def output(*words: str) -> str:
+        status, out, err = call(*words)
+        assert status == 0, err
+        return out
+
+    def refusal(*words: str) -> str:
+        status, out, err = call(*words)
+        assert (status, out, err.count("\n")) == (2, "", 1), err
+        return err
+
+    call.folder, call.output, call.refusal = folder, output, refusal  # type: ignore[attr-defined]
     root = logging.getLogger()
     before = list(root.handlers)
     yield call
