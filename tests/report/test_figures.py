@@ -21,15 +21,11 @@ from runner.report.scope import Scope
 from tests.errors import refusal
 
 
-def pixels(figure):
+def ink(figure):
+    """Share of the pixels that are not white."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=80)
-    buffer.seek(0)
-    return np.asarray(Image.open(buffer).convert("L"), dtype=float)
-
-
-def ink(figure):
-    return float((pixels(figure) < 250).mean())
+    return float((np.asarray(Image.open(buffer).convert("L")) < 250).mean())
 
 
 PAPERS = {"dag": dag.STYLES, "three_layer": three_layer.STYLES}
@@ -52,11 +48,8 @@ def test_families_that_cannot_be_told_apart_are_refused():
 
 def test_styles_are_stable_for_any_label():
     looks = PlotStyles(("plain", "residual"))
-    assert (
-        looks.style("plain")
-        == looks.style("Plain")
-        == {"color": COLOURS[0], "marker": "o", "linestyle": "-"}
-    )
+    first = {"color": COLOURS[0], "marker": "o", "linestyle": "-"}
+    assert looks.style("plain") == looks.style("Plain") == first
     heavy = ("matplotlib", "pandas", "scipy", "torch")
     code = (
         "import sys, runner.stats; from runner.report.figures import DEFAULT_STYLES as styles\n"
@@ -90,23 +83,21 @@ def test_panels_draw_every_key_once_and_label_the_outer_axes():
 
     titles = {1: "one", 2: "two", 3: "three"}
     figure = figures.panels(titles, draw, x="depth", y="norm", columns=2, log="y", caption="n = 5")
-    assert drawn == [1, 2, 3] and len(figure.axes) == 3
-    assert [ax.get_title(loc="left") for ax in figure.axes] == [
-        "(a) one",
-        "(b) two",
-        "(c) its own title",
+    told = [
+        (ax.get_title(loc="left"), ax.get_xlabel(), ax.get_ylabel(), ax.get_yscale())
+        for ax in figure.axes
     ]
-    assert [ax.get_ylabel() for ax in figure.axes] == ["norm", "", "norm"]
-    assert [ax.get_xlabel() for ax in figure.axes] == ["", "depth", "depth"]
-    assert all(ax.get_yscale() == "log" for ax in figure.axes)
+    assert drawn == [1, 2, 3] and told == [
+        ("(a) one", "", "norm", "log"),
+        ("(b) two", "depth", "", "log"),
+        ("(c) its own title", "depth", "norm", "log"),
+    ]
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["measured"]
     assert figure.get_label() == "n = 5"
     figures.head(figure, "DAG paper, Fig. 3")
     assert figure.get_suptitle() == "DAG paper, Fig. 3"
     figures.head(figure, "HSR paper")
-    assert (
-        figure.get_suptitle() == "HSR paper: DAG paper, Fig. 3"
-    )  # a title that the figure has is kept
+    assert figure.get_suptitle() == "HSR paper: DAG paper, Fig. 3"  # its own title is kept
     with pytest.raises(figures.NothingToDraw):
         figures.panels({}, draw)
 
@@ -128,7 +119,6 @@ def test_helpers_draw_something_and_survive_thin_data():
         figures.legend(ax)
     figures.shared_legend(figure)
     assert ink(figure) > blank + 0.02
-    assert "100 of" not in axes[0, 1].get_legend().get_texts()[0].get_text()
     assert "n = 100, 1 not shown" in axes[0, 1].get_legend().get_texts()[0].get_text()
     assert axes[1, 0].get_xticklabels()[1].get_text() == "high\nn = 0"
 
@@ -156,41 +146,24 @@ def test_a_shared_legend_is_no_wider_than_its_figure():
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
-        ([10, 300], {"10", "20", "50", "100", "200"}),
-        ([0.03, 0.6], {"0.05", "0.1", "0.2", "0.5"}),
-        ([2, 6], {"2", "3", "5"}),
-        ([900, 20_000], {"1,000", "2,000", "5,000", "10,000", "20,000"}),
+        ([10, 300], "10 20 50 100 200"),
+        ([0.03, 0.6], "0.05 0.1 0.2 0.5"),
+        ([2, 6], "2 3 5"),
+        ([900, 20_000], "1,000 2,000 5,000 10,000 20,000"),
+        ([1e-6, 1e3], ""),
+        ([1e-6, 2e-5], ""),
+        ([1e7, 2e8], ""),
     ],
 )
-def test_ticks_of_a_short_logarithmic_axis_are_plain_numbers(values, wanted):
-    assert wanted <= set(_ticks(values))
-    assert not any("10^" in tick for tick in _ticks(values))
-
-
-@pytest.mark.parametrize("values", [[1e-6, 1e3], [1e-6, 2e-5], [1e7, 2e8]])
-def test_ticks_of_a_long_or_far_logarithmic_axis_are_powers_of_ten(values):
-    shown = _ticks(values)
-    assert shown and all("10^" in tick for tick in shown)
-
-
-def _ticks(values):
-    """Labels of the ticks that a logarithmic axis shows for these values."""
+def test_ticks_of_a_short_logarithmic_axis_are_plain_numbers_others_powers_of_ten(values, wanted):
     figure, axes = figures.new_figure()
     axes[0, 0].plot(values)
     figures.log_axis(axes[0, 0])
     figure.draw_without_rendering()
     texts = [tick.get_text() for tick in axes[0, 0].get_yticklabels()]
-    return [text for text in texts if text]
-
-
-def test_a_figure_whose_layout_collapses_is_refused():
-    label = "a long label of the axis" * 3
-    with figures.drawn_in(1.5, 0):
-        figure = figures.panels(
-            {0: label}, lambda ax, _: ax.plot([0, 1]) and None, x=label, y=label
-        )
-    with refusal("expected a larger figure", SettingError):
-        saving.check_room(figure)
+    shown = [text for text in texts if text]
+    assert shown and set(wanted.split()) <= set(shown)
+    assert {"10^" in tick for tick in shown} == {not wanted}
 
 
 def test_panels_are_lettered_beyond_z():
@@ -247,31 +220,21 @@ def test_a_legend_is_centred_below_its_panel():
     figure.draw_without_rendering()
     (ax,) = figure.axes
     below, panel = ax.get_legend().get_window_extent(), ax.get_window_extent()
-    assert below.y1 < panel.y0 and (below.x0 + below.x1) / 2 == pytest.approx(
-        (panel.x0 + panel.x1) / 2, abs=1
-    )
+    assert below.y1 < panel.y0
+    assert below.x0 + below.x1 == pytest.approx(panel.x0 + panel.x1, abs=2)
 
 
 @pytest.mark.parametrize("suffix", saving.FORMATS)
 def test_saved_files_are_deterministic_and_hold_their_provenance(tmp_path, suffix):
-    stamp = {
-        "experiment": "demo",
-        "figure": "one",
-        "commit": "abc123",
-        "profile": "paper",
-        "warning": "",
-    }
-    first, again = (
-        saving.save(draw(), tmp_path / name, stamp, suffix=suffix) for name in ("v1.5", "again")
-    )
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f"again.{suffix}", f"v1.5.{suffix}"]
+    stamp = {"experiment": "demo", "commit": "abc123"}
+    for name in ("v1.5", "again"):
+        saving.save(draw(), tmp_path / name, stamp, suffix=suffix)
+    again, first = sorted(tmp_path.iterdir())
+    assert (again.name, first.name) == (f"again.{suffix}", f"v1.5.{suffix}")
     assert first.read_bytes() == again.read_bytes() and b"abc123" in first.read_bytes()
     if suffix == "png":
-        image = Image.open(first)
-        assert (
-            json.loads(image.info["Description"])["commit"] == "abc123"
-            and 149 < image.info["dpi"][0] < 201
-        )
+        about = Image.open(first).info
+        assert json.loads(about["Description"]) == stamp and 149 < about["dpi"][0] < 201
 
 
 SCOPES = {
@@ -284,32 +247,26 @@ SCOPES = {
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
 def test_what_is_not_the_papers_is_named_below_the_figure(tmp_path, scope):
     figure = draw()
-    papers = {"experiment": "demo", "warning": "incomplete", "profile": "paper"}
-    plain = saving.save(figure, tmp_path / "plain", papers)
-    marked = saving.save(
-        figure, tmp_path / "marked", {"experiment": "demo", "footer": scope.footer}
+    plain, marked, again = (
+        saving.save(figure, tmp_path / name, {"footer": footer})
+        for name, footer in (("plain", ""), ("marked", scope.footer), ("again", ""))
     )
     assert Image.open(marked).height > Image.open(plain).height + 10
-    assert saving.save(figure, tmp_path / "again", papers).read_bytes() == plain.read_bytes()
+    assert again.read_bytes() == plain.read_bytes()
 
 
 def test_a_shared_legend_stays_above_the_footer(tmp_path):
     figure = draw()
     figures.shared_legend(figure)
-    saved = {}
+    ends = []
     for data in ("", "random-field stand-in data"):
         image = Image.open(saving.save(figure, tmp_path / "x", {"footer": data})).convert("RGB")
         red, _, blue = np.moveaxis(np.asarray(image, dtype=int), -1, 0)
-        saved[data] = (
-            np.flatnonzero((blue > red + 60).any(axis=1)).max(),
-            len(red),
-        )  # last row of the legend, height
-    plain, marked = saved.values()
-    assert plain[0] == marked[0] < marked[1] - 15
+        ends.append(np.flatnonzero((blue > red + 60).any(axis=1)).max())  # last row of the legend
+    assert ends[0] == ends[1] < image.height - 15
 
 
 def test_a_picture_gets_a_palette_once_and_keeps_what_it_says_of_itself():
-
     from PIL.PngImagePlugin import PngInfo
 
     said = PngInfo()
@@ -322,13 +279,15 @@ def test_a_picture_gets_a_palette_once_and_keeps_what_it_says_of_itself():
     assert saving.palette_png(small) is small
 
 
-@pytest.mark.parametrize("width, height, fits", [(1.5, 0, False), (7, 1, False), (7, 3, True)])
-def test_a_size_that_leaves_a_panel_no_room_is_refused(width, height, fits):
-    titles = {key: f"panel {key}" for key in range(3)}
-    plot = lambda ax, key: ax.plot([0, 1], [key, 1], label=f"line {key}") and None  # noqa: E731
+@pytest.mark.parametrize(
+    "panels, width, height, fits",
+    [(3, 1.5, 0, False), (1, 1.5, 0, False), (3, 7, 1, False), (3, 7, 3, True)],
+)
+def test_a_size_that_leaves_a_panel_no_room_is_refused(panels, width, height, fits):
+    titles = {key: "a long title of a panel" * 2 for key in range(panels)}
+    plot = lambda ax, key: ax.plot([0, 1], label=f"line {key}") and None  # noqa: E731
     with figures.drawn_in(width, height):
         figure = figures.panels(titles, plot, x="a long label of the axis", y="y")
     assert figure.get_figwidth() == width
-    with nullcontext() if fits else pytest.raises(SettingError, match="expected a larger figure"):
+    with nullcontext() if fits else refusal("expected a larger figure", SettingError):
         saving.check_room(figure)
-    assert figures.panels(titles, plot).get_figwidth() == figures.WIDEST
