@@ -56,27 +56,26 @@ def pytest(files: str, seed: int, share: float, *, cases: int = 0, chosen: str =
     number = {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")}
     failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     print(*failed, sep="\n", flush=True)
-    wrong = number["failures"] + number["errors"]
-    remark = f"{generated} generated" if cases else ""
+    remark = f"{generated} generated " * bool(cases)
     if number["skipped"]:
-        remark = f"{remark} {number['skipped']} skipped".strip()
-    return Count(number["tests"] - number["skipped"], wrong, remark)
+        remark += f"{number['skipped']} skipped"
+    wrong = number["failures"] + number["errors"]
+    return Count(number["tests"] - number["skipped"], wrong, remark.strip())
 
 
 def kills(seed: int, share: float) -> Count:
-    """SIGKILLs of runs, launchers and publications; SIGTERMs and Ctrl-Cs."""
-    most, signals = max(4, round(100 * share)), max(2, round(12 * share))
-    ways = "jobs=1,jobs=2,joblib,publish"
-    words = [str(most), "--signals", str(signals), "--seed", str(seed), "--ways", ways]
-    command = [sys.executable, "-m", "tests.run.kills", *words]
-    status, lines = shown(command)
+    """SIGKILLs of runs and launchers."""
+    most = max(4, round(100 * share))
+    words = f"tests.run.kills {most} --seed {seed} --ways jobs=1,jobs=2,joblib"
+    status, lines = shown(words)
     wrong = sum(line.startswith("  ") for line in lines)
-    return Count(most + signals, wrong + (status != 0 and not wrong))
+    return Count(most, wrong or int(status != 0))
 
 
-def shown(command: list[str]) -> tuple[int, list[str]]:
-    """Exit status and lines of a command, which are printed as they come."""
+def shown(words: str) -> tuple[int, list[str]]:
+    """Exit status and lines of a module with arguments, which are printed as they come."""
     lines = []
+    command = [sys.executable, "-m", *words.split()]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             print(line, end="", flush=True)
@@ -87,9 +86,7 @@ def shown(command: list[str]) -> tuple[int, list[str]]:
 def mutations(seed: int, share: float) -> Count:
     """Random changes of single expressions, each to be noticed by a test."""
     most = max(2, round(100 * share))
-    command = [sys.executable, "-m", "tests.mutations", "--count", str(most), "--seed", str(seed)]
-    command += ["--jobs", PROCESSES]
-    lines = shown(command)[1]
+    _, lines = shown(f"tests.mutations --count {most} --seed {seed} --jobs {PROCESSES}")
     known = (Path(__file__).parent / "equivalent.txt").read_text(encoding="utf-8").splitlines()
     explained = {line.partition("  # ")[0].strip() for line in known if "  # " in line}
     survived = [line for line in lines if line.startswith("survived: ")]
@@ -131,11 +128,8 @@ def main() -> int:
         minutes = (time.monotonic() - begin) / 60
         wrong += count.wrong
         rows.append(f"{name:14} {count.cases:6} {count.wrong:6} {minutes:8.1f}  {count.remark}")
-    print(
-        f"{'part':14} {'cases':>6} {'wrong':>6} {'minutes':>8}  seed {options.seed}",
-        *rows,
-        sep="\n",
-    )
+    head = f"{'part':14} {'cases':>6} {'wrong':>6} {'minutes':>8}  seed {options.seed}"
+    print(head, *rows, sep="\n")
     return 1 if wrong else 0
 
 

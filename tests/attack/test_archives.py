@@ -131,7 +131,7 @@ def test_names_in_an_archive_lead_nowhere(stored, tmp_path, kind):
     assert [p.name for p in tmp_path.rglob("*")] == ["deep", "er", "cells.zip"]
 
 
-def test_an_archive_of_a_cell_under_another_name_is_not_used(stored, measured, tmp_path):
+def test_an_archive_of_a_cell_under_another_name_is_not_used(measured, tmp_path):
     files = [(f"0{name}", content) for name, content in packed(measured / "toy" / "cells")]
     (tmp_path / "cells.zip").write_bytes(archive_bytes(files))
     archive = Archive(tmp_path / "cells.zip")

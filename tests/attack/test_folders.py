@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.store.job import claim_outputs
 from tests.run.conftest import cell_tables, command_environment, forked
 
 RUN = ("experiment=toy", "width=[1,2]", "shape=round")
@@ -27,13 +28,6 @@ DAILY = ("spaces", "newline")
 LIMIT = 4096 - 300  # bytes of a path, less those of the files below
 
 
-def commands(folder: Path, environment: dict[str, str]) -> list[tuple[int, str]]:
-    """Statuses and texts of a run, a report, a list and a check in a folder."""
-    lines = (RUN, ("report", "experiment=toy"), ("list",), ("store", "check"))
-    ended = [forked(words, folder, environment) for words in lines]
-    return [(each.returncode, each.stdout + each.stderr) for each in ended]
-
-
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     return tmp_path_factory.mktemp("expected")
@@ -47,15 +41,40 @@ def plain(toy_conf, expected):
     return cell_tables(expected / "outputs")
 
 
+def without_fault(ended):
+    """What a command said, which is no fault of the program."""
+    said = ended.stdout + ended.stderr
+    assert "Traceback" not in said and "fault of this program" not in said, said
+    return said
+
+
+def contents(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def work(tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def works(folder, tables):
+    """A run, a report, a list and a check in a folder, and the tables of the run."""
+    for words in (RUN, ("report", "experiment=toy"), ("list",), ("store", "check")):
+        ended = forked(words, folder, command_environment())
+        said = without_fault(ended)
+        assert ended.returncode == 0, said
+    assert cell_tables(folder / "outputs") == tables
+
+
 @pytest.mark.parametrize(
     "kind", [pytest.param(k, marks=[] if k in DAILY else pytest.mark.slow) for k in ODD]
 )
 def test_a_folder_of_any_name_is_worked_in(plain, tmp_path, kind):
     folder = tmp_path / ODD[kind]
     folder.mkdir()
-    for status, said in commands(folder, command_environment()):
-        assert status == 0 and "Traceback" not in said, said
-    assert cell_tables(folder / "outputs") == plain
+    works(folder, plain)
     assert sorted(p.name for p in folder.iterdir()) == ["outputs"]
 
 
@@ -65,12 +84,8 @@ def test_outputs_of_any_name_are_written_or_refused(plain, tmp_path, kind):
     """On the command line, quoted as Hydra's grammar wants it."""
     name = ODD[kind].replace("\\", "\\\\").replace("'", "\\'")
     ended = forked((*RUN, f"outputs='{name}'"), tmp_path, command_environment())
-    said = ended.stdout + ended.stderr
-    assert (
-        "Traceback" not in said
-        and "fault of this program" not in said
-        and "\x1b" not in ended.stderr
-    )
+    said = without_fault(ended)
+    assert "\x1b" not in ended.stderr
     written = [p for p in tmp_path.iterdir() if p.name != "conf"]
     assert ended.returncode in (0, 2) and (ended.returncode == 0 or not written), said
     if ended.returncode == 0:
@@ -85,9 +100,7 @@ def test_a_folder_200_deep_is_worked_in_or_named(plain, tmp_path):
         folder = folder / f"d{number}"
     if len(os.fsencode(folder)) < LIMIT:
         folder.mkdir(parents=True)
-    for status, said in commands(folder, command_environment()):
-        assert status == 0 and "Traceback" not in said, said
-    assert cell_tables(folder / "outputs") == plain
+    works(folder, plain)
 
 
 def as_nobody() -> None:
@@ -109,70 +122,58 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 @pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("mode", [0o555, 0o000])
-def test_a_folder_that_cannot_be_written_is_named_and_left(plain, tmp_path, mode):
-    folder = tmp_path / "work"
-    (folder / "outputs").mkdir(parents=True)
-    opened(folder)
-    folder.chmod(0o777)
-    (folder / "outputs").chmod(mode)
-    ended = forked(RUN, folder, command_environment(), as_nobody)
+def test_a_folder_that_cannot_be_written_is_named_and_left(plain, work, mode):
+    (work / "outputs").mkdir()
+    opened(work)
+    work.chmod(0o777)
+    (work / "outputs").chmod(mode)
+    ended = forked(RUN, work, command_environment(), as_nobody)
     said = ended.stderr.strip().splitlines()
     assert ended.returncode == 2 and len(said) == 1 and "outputs" in said[0], ended.stderr
-    assert list((folder / "outputs").iterdir()) == []
+    assert list((work / "outputs").iterdir()) == []
 
 
 @pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("words", [RUN, (*RUN, "force=true"), ("report", "experiment=toy")])
-def test_results_of_another_user_are_read_and_never_changed(plain, tmp_path, words):
-    folder = tmp_path / "work"
-    folder.mkdir()
-    assert forked(RUN, folder, command_environment()).returncode == 0
-    opened(folder)
-    for path in folder.rglob("*"):
+def test_results_of_another_user_are_read_and_never_changed(plain, work, words):
+    works(work, plain)
+    opened(work)
+    for path in work.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-    ended = forked(words, folder, command_environment(), as_nobody)
-    said = ended.stdout + ended.stderr
-    assert "Traceback" not in said and "fault of this program" not in said, said
-    assert ended.returncode in (1, 2), said
-    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
-    read = forked(("list",), folder, command_environment(), as_nobody)
+    before = contents(work)
+    ended = forked(words, work, command_environment(), as_nobody)
+    assert ended.returncode in (1, 2), without_fault(ended)
+    assert contents(work) == before
+    read = forked(("list",), work, command_environment(), as_nobody)
     assert read.returncode == 0 and "toy" in read.stdout, read.stderr
 
 
 @pytest.mark.slow
 @needs_root
-def test_a_cell_of_another_user_that_is_forced_is_kept_and_named(plain, tmp_path):
-    folder = tmp_path / "work"
-    folder.mkdir()
-    assert forked(RUN, folder, command_environment()).returncode == 0
-    opened(folder)
-    for path in folder.rglob("*"):
+def test_a_cell_of_another_user_that_is_forced_is_kept_and_named(plain, work):
+    works(work, plain)
+    opened(work)
+    for path in work.rglob("*"):
         if path.is_dir():
             path.chmod(0o777)  # a shared folder, with cells of their own
         elif path.parent.name != "cells":
             path.chmod(0o666)
-    theirs = {p: p.read_bytes() for p in (folder / "outputs/toy/cells").rglob("*") if p.is_file()}
-    ended = forked((*RUN, "force=true"), folder, command_environment(), as_nobody)
-    said = ended.stdout + ended.stderr
-    assert "Traceback" not in said and "fault of this program" not in said, said
-    kept = [p.read_bytes() for p in (folder / "outputs").rglob("*") if p.is_file()]
-    assert all(content in kept for content in theirs.values())
+    theirs = contents(work / "outputs/toy/cells").values()
+    ended = forked((*RUN, "force=true"), work, command_environment(), as_nobody)
+    without_fault(ended)
+    assert set(theirs) <= set(contents(work / "outputs").values())
     if ended.returncode == 0:
-        check = forked(("store", "check"), folder, command_environment())
+        check = forked(("store", "check"), work, command_environment())
         assert check.returncode == 0, check.stdout
-        kept = (folder / "outputs/toy/quarantine").glob("*.zip")
-        assert sorted(p.read_bytes() for p in kept) == sorted(theirs.values())
+        kept = (work / "outputs/toy/quarantine").glob("*.zip")
+        assert sorted(p.read_bytes() for p in kept) == sorted(theirs)
 
 
-def test_a_file_in_the_way_is_one_line(plain, tmp_path):
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "outputs").mkdir()
-    (folder / "outputs" / ".hess-run.json").write_text('{"project": "hess-run", "format": 1}')
-    (folder / "outputs" / "toy").write_text("in the way")
-    ended = forked(RUN, folder, command_environment())
+def test_a_file_in_the_way_is_one_line(toy_conf, work):
+    claim_outputs(work / "outputs")
+    (work / "outputs" / "toy").write_text("in the way")
+    ended = forked(RUN, work, command_environment())
     said = ended.stderr.strip().splitlines()
     assert ended.returncode == 2 and "toy; move it away" in said[-1], ended.stderr
-    assert (folder / "outputs" / "toy").read_text() == "in the way"
+    assert (work / "outputs" / "toy").read_text() == "in the way"
