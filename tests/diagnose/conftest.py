@@ -34,5 +34,17 @@ def diagnose(
     return status, said, folder / "it"
 
 
+def made(function: str, folder: Path, *words: str, **about: str) -> tuple[list[str], Path]:
+    """(lines, folder) of a diagnosis that ends well."""
+    status, said, place = diagnose(function, folder, *words, **about)
+    assert status == 0, said
+    return said, place
+
+
+def took(said: list[str]) -> list[str]:
+    """The parts that were measured, by the lines of a diagnosis."""
+    return [line.split(":")[0].strip() for line in said if ": took " in line]
+
+
 def table(folder: Path, name: str) -> pd.DataFrame:
     return pd.read_csv(folder / "tables" / f"{name}.csv", dtype={"v": str, "w": str, "node": str})

@@ -6,7 +6,7 @@ import torch
 from runner.contract import SettingError
 from runner.curvature.estimators.checkpoints import checkpoint_files
 from tests.diagnose import targets
-from tests.diagnose.conftest import diagnose, table
+from tests.diagnose.conftest import diagnose, made, table, took
 from tests.errors import refusal
 
 
@@ -25,15 +25,13 @@ def saved(folder, steps):
 def test_a_row_for_each_state(tmp_path):
     losses = saved(tmp_path, (2, 10))
     words = (f"checkpoints={tmp_path}/step*.pt", "parts=network")
-    status, said, folder = diagnose("batch", tmp_path / "out", *words)
-    assert status == 0
+    _, folder = made("batch", tmp_path / "out", *words)
     rows = table(folder, "scalars").query("quantity == 'loss'")
     assert rows["step"].tolist() == [2, 10]
     assert rows["value"].tolist() == pytest.approx(list(losses.values()), rel=1e-12)
     notes = table(folder, "notes")["note"].tolist()
     assert [note.split("/")[-1] for note in notes] == ["step2.pt", "step10.pt"]
-    _, said, _ = diagnose("batch", tmp_path / "out", *words, "steps=10")
-    assert not any("took" in line for line in said)
+    assert took(made("batch", tmp_path / "out", *words, "steps=10")[0]) == []
 
 
 def test_a_file_that_is_no_state_is_one_line(tmp_path):

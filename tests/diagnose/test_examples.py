@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests import DOCS
-from tests.diagnose.conftest import diagnose, table
+from tests.diagnose.conftest import made, table
 
 
 def test_the_code_of_the_guide(capsys):
@@ -34,10 +34,9 @@ def test_the_code_of_the_guide(capsys):
 )
 def test_the_examples(target, words, nodes, tmp_path):
     file, _, function = target.partition(":")
-    status, _, folder = diagnose(function, tmp_path, *words, file=str(DOCS / "examples" / file))
-    assert status == 0
+    _, folder = made(function, tmp_path, *words, file=str(DOCS / "examples" / file))
     layers = table(folder, "layers")
     assert nodes <= set(layers["v"]) and (layers["status"] == "ok").all()
-    assert (layers["C"] <= 1.05).all() or layers["C"].notna().all()
+    assert layers["C"].notna().all()
     lines = (DOCS / "examples" / file).read_text().split("def ")[1].splitlines()
     assert len(lines) < 40

@@ -6,7 +6,6 @@ import time
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from runner.diagnose import parts
 from runner.diagnose.experiment import predict
@@ -17,7 +16,7 @@ from runner.diagnose.target import Snapshot
 from tests.curvature.module_cases import UNet
 from tests.curvature.oracles import parameter_matrix
 from tests.diagnose import targets
-from tests.diagnose.conftest import diagnose, table
+from tests.diagnose.conftest import made, table
 from tests.draws import seeded
 
 
@@ -28,16 +27,15 @@ def dense():
     x, y = (torch.cat(t) for t in zip(*batches, strict=True))
     named = dict(module.named_parameters())
     spans, start = {}, 0
-    for name, p in named.items():
-        group = name.rpartition(".")[0]
-        spans[group] = slice(spans[group].start if group in spans else start, start + p.numel())
-        start += p.numel()
+    for name, layer in module.named_children():
+        end = start + sum(p.numel() for p in layer.parameters())
+        spans[name] = slice(start, end)
+        start = end
     return parameter_matrix("hessian", module, loss, x, y, named), spans
 
 
 def run(folder, parts):
-    status, _, folder = diagnose("loader", folder, f"parts={parts}")
-    assert status == 0
+    _, folder = made("loader", folder, f"parts={parts}")
     read = {path.stem: table(folder, path.stem) for path in (folder / "tables").glob("*.csv")}
     return read, read["scalars"].set_index("quantity")
 
@@ -65,9 +63,8 @@ def test_exact_where_the_matrix_is_small(tmp_path, dense):
     for row in tables["groups"].to_dict("records"):
         block = matrix[spans[row["v"]], spans[row["w"]]]
         assert row["R"] == pytest.approx(float(block.norm()), rel=1e-9)
-        assert row["D"] == pytest.approx(
-            float((block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2), rel=1e-8
-        )
+        rank = float(block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2
+        assert row["D"] == pytest.approx(rank, rel=1e-8)
     values = torch.linalg.eigvalsh(matrix).flip(0)
     assert tables["eigenvalues"]["value"].tolist() == pytest.approx(values[:10].tolist(), rel=1e-9)
     density = tables["density"]
@@ -95,14 +92,10 @@ def test_errors_over_batches_are_those_of_the_jackknife(tmp_path, dense):
     tables, _ = run(tmp_path, "network,batches")
     rows = tables["batches"].set_index("quantity")
     module, loss, batches = targets.loader()
+    values = dict(module.named_parameters())
     traces = []
     for x, y in batches:
-        values = {name: p.detach() for name, p in module.named_parameters()}
-        hessian = torch.func.hessian(lambda p, x=x, y=y: loss(functional_call(module, p, x), y))(
-            values
-        )
-        blocks = [hessian[k][k].reshape(p.numel(), p.numel()) for k, p in values.items()]
-        traces.append(sum(float(block.trace()) for block in blocks))
+        traces.append(float(parameter_matrix("hessian", module, loss, x, y, values).trace()))
     spread = torch.tensor(traces, dtype=torch.float64).std() / len(traces) ** 0.5
     assert rows["value"]["trace"] == pytest.approx(float(dense[0].trace()), rel=1e-9)
     assert rows["error"]["trace"] == pytest.approx(float(spread), rel=1e-9)
