@@ -9,16 +9,18 @@ import csv
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from omegaconf import OmegaConf
 
 from experiments.paper_audit.papers import clauses, keys
-from experiments.printed import FOLDER as CLAIMS, statements
+from experiments.printed import FOLDER as CLAIMS, LIMITS, statements
+from runner.contract import Statement
 from runner.run.config import experiment_names, preview
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,10 +37,6 @@ Experiments 2 and 6, and after those of Experiments 1, 1b, 3, 3b, 4 and 5 (03752
 which an older rule had scored.
 
 """
-CRITERION = re.compile(
-    r"^    (?P<name>[^:{]+): (?P<limits>\{(?:low|high|margin)[^\"]*)reason: \"(?P<reason>.*?)\""
-    r"(?:, history: \"(?P<history>.*)\")?\}"
-)
 
 
 def first_commit(*arguments: str) -> tuple[str, int, str]:
@@ -57,31 +55,128 @@ def first_result(name: str) -> tuple[str, int, str]:
     return first_commit("--diff-filter=A", "--", *places)
 
 
-def criteria() -> Iterator[tuple[str, str, str, str, tuple[str, int, str], bool]]:
-    """(experiment, what, limits, reason, commit that fixed them, whether they have a history)."""
+Limits = dict[str, float]
+OLD_KEY = "readings"
+"""Name of `criteria` in older configurations."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A limit that we chose: commit and time of the first version of its file that has it so."""
+
+    experiment: str
+    name: str
+    limits: str
+    reason: str
+    commit: str
+    time: int
+    changed: bool = False
+
+
+def versions(path: Path) -> Iterator[tuple[str, int, str]]:
+    """(commit, time, text) of every version of a file, the oldest first, under its older names."""
+    command = ["git", "log", "--follow", "--format=%x00%h %ct", "--name-only", "--"]
+    log = subprocess.run([*command, path], cwd=ROOT, capture_output=True, text=True, check=True)
+    for entry in reversed(log.stdout.split("\0")[1:]):
+        commit, time, name = entry.split()
+        show = ["git", "show", f"{commit}:{name}"]
+        shown = subprocess.run(show, cwd=ROOT, capture_output=True, text=True, check=False)
+        yield commit, int(time), shown.stdout
+
+
+def of_configuration(text: str) -> dict[str, Limits]:
+    """Statement -> limits, of the criteria in an experiment's YAML."""
+    experiment = OmegaConf.create(text).get("experiment") or {}
+    criteria = experiment.get("criteria") or experiment.get(OLD_KEY) or {}
+    found = {}
+    for name, criterion in criteria.items():
+        found[str(name)] = {key: float(criterion[key]) for key in LIMITS if key in criterion}
+    return found
+
+
+def of_statements(text: str) -> dict[str, Limits]:
+    """Statement -> limits, of a file of experiments/reference/claims."""
+    found = {}
+    for row in csv.DictReader(text.splitlines()):
+        found[row["name"]] = {key: float(row[key]) for key in LIMITS if row.get(key)}
+    return found
+
+
+def first_stated(
+    path: Path, read: Callable[[str], Mapping[str, Limits]]
+) -> dict[str, tuple[str, int]]:
+    """Statement -> (commit, time) in which its present limits first stood in the file."""
+    now = read(path.read_text(encoding="utf-8"))
+    found: dict[str, tuple[str, int]] = {}
+    for commit, time, text in versions(path):
+        for name, limits in read(text).items():
+            if limits == now.get(name):
+                found.setdefault(name, (commit, time))
+    return found
+
+
+def in_words(limits: Mapping[str, float]) -> str:
+    """'low: 0.5, high: 2'."""
+    return ", ".join(f"{key}: {value:g}" for key, value in limits.items())
+
+
+def of_file(
+    path: Path, read: Callable[[str], Mapping[str, Limits]], names: Iterable[str]
+) -> Iterator[Criterion]:
+    """The criteria of these statements in a file."""
+    now = read(path.read_text(encoding="utf-8"))
+    commits = first_stated(path, read)
+    says = said(path.stem)
+    for name in names:
+        if now[name]:
+            statement = says[name]
+            limits = in_words(now[name])
+            commit, time = commits[name]
+            yield Criterion(
+                path.stem, name, limits, statement.reason, commit, time, bool(statement.history)
+            )
+
+
+def said(experiment: str) -> Mapping[str, Statement]:
+    """The statements of an experiment with the limits that decide."""
+    printed = statements(experiment) if (CLAIMS / f"{experiment}.csv").is_file() else {}
+    return getattr(preview(experiment), "says", printed)
+
+
+def of_margins(path: Path) -> Iterator[Criterion]:
+    """The margins of printed numbers that differ from the default."""
+    with open(path, newline="", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row.get("margin")]
+    for margin, reason in sorted({(row["margin"], row["margin_reason"]) for row in rows}):
+        text = f",{margin},{reason[:40]}"
+        commit, time, _ = first_commit("-S", text, "--", "experiments/reference")
+        yield Criterion(path.stem, "margin of printed numbers", margin, reason, commit, time)
+
+
+def of_settings(experiment: str) -> Iterator[Criterion]:
+    """The settings that change claims and no measured number."""
+    setup = preview(experiment)
+    for field in fields(setup):
+        value = getattr(setup, field.name)
+        if field.metadata.get("report") and isinstance(value, float):
+            written = rf"\b{field.name}: float = .*\b{re.escape(f'{value:g}')}\b"
+            commit, time, _ = first_commit("-G", written, "--", "experiments", "runner")
+            limits = f"experiment.{field.name}: {value:g}"
+            yield Criterion(experiment, "setting", limits, "", commit, time)
+
+
+def criteria() -> Iterator[Criterion]:
+    """The limits in YAML files, in files of statements, in settings; margins of printed numbers."""
     for path in sorted((ROOT / "conf" / "experiment").glob("*.yaml")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            match = CRITERION.match(line)
-            if match:
-                text = f"{match['name']}: {match['limits']}"
-                fixed = first_commit("-S", text, "--", "conf/experiment")
-                limits = match["limits"].strip("{ ,")
-                yield (
-                    path.stem,
-                    match["name"],
-                    limits,
-                    match["reason"],
-                    fixed,
-                    bool(match["history"]),
-                )
+        of_yaml = of_configuration(path.read_text(encoding="utf-8"))
+        yield from of_file(path, of_configuration, of_yaml)
+    for path in sorted(CLAIMS.glob("*.csv")):
+        ours = [name for name, statement in statements(path.stem).items() if statement.chosen]
+        yield from of_file(path, of_statements, ours)
+    for name in experiment_names():
+        yield from of_settings(name)
     for path in sorted((ROOT / "experiments" / "reference").glob("*.csv")):
-        with open(path, newline="", encoding="utf-8") as stream:
-            margins = {
-                (r["margin"], r["margin_reason"]) for r in csv.DictReader(stream) if r.get("margin")
-            }
-        for margin, reason in sorted(margins):
-            fixed = first_commit("-S", f",{margin},{reason[:40]}", "--", "experiments/reference")
-            yield path.stem, "margin of printed numbers", margin, reason, fixed, False
+        yield from of_margins(path)
 
 
 CHANGED = """
@@ -111,9 +206,9 @@ def _cell(value: object) -> str:
 def changed() -> Iterator[tuple[str, str, str, str]]:
     """(experiment, statement, criterion, what it was) of every statement with a history."""
     for name in experiment_names():
-        printed = statements(name) if (CLAIMS / f"{name}.csv").is_file() else {}
-        says = getattr(preview(name), "says", printed)
-        yield from ((name, s.name, s.reason, s.history) for s in says.values() if s.history)
+        for statement in said(name).values():
+            if statement.history:
+                yield name, statement.name, statement.reason, statement.history
     for clause in chain.from_iterable(map(clauses, keys())):
         if clause.history:
             yield "paper_audit", clause.id, clause.criterion, clause.history
@@ -207,11 +302,11 @@ def second() -> Iterator[tuple[str, int, str, str]]:
 def main() -> None:
     """Print the page."""
     rows, counts = [], Counter[str]()
-    for name, what, limits, reason, (commit, time, _), is_changed in criteria():
-        result, result_time, _ = first_result(name)
-        when = "after" if is_changed or 0 < result_time <= time else "before"
+    for c in criteria():
+        result, result_time, _ = first_result(c.experiment)
+        when = "after" if c.changed or 0 < result_time <= c.time else "before"
         counts[when] += 1
-        rows.append((name, what, limits, reason, commit, result, when))
+        rows.append((c.experiment, c.name, c.limits, c.reason, c.commit, result, when))
     lead = f"{counts['before']} were fixed before the first result, {counts['after']} after it.\n\n"
     columns = ("experiment", "statement", "limits", "reason", "fixed in", "first result", "order")
     page = HEAD + lead + table(columns, rows)

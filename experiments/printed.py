@@ -107,7 +107,7 @@ def _with(statement: Statement, criterion: Mapping[str, Any]) -> Statement:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SettingError(f"{place}.{key}: expected a number, found {value!r}")
     if "low" in limits or "high" in limits:
-        limits |= {"number": float("nan"), "rounding": 0.0, "sharp": False}
+        limits |= {"number": float("nan"), "rounding": 0.0, "chosen": True}
     history = str(criterion.get("history", ""))
     return replace(statement, **limits, reason=str(criterion["reason"]), history=history)
 

@@ -109,7 +109,7 @@ def theorem_claims(
         return []
     count = f"{len(good)} problems"
     small = f"|X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"
-    close = replace(says["recovery"], high=setup.recovered)
+    close = replace(says["recovery"], high=setup.recovered, chosen=True)
     convexity = good["convexity"] / (2 * good["admissible_gamma"])
     excess = good["excess"].max()
     recovery_error = good["recovery_error"].max()

@@ -80,6 +80,7 @@ class PhiBlockDiagonalAnalysis(Analysis):
             lambda v: v < 1,
             f"Phi of neurons at {last} classes below that at {min(setup.classes)}, every "
             "architecture",
+            chosen=False,
         )
 
     def _values(self, partition: str, state: str) -> pd.DataFrame:
@@ -103,14 +104,16 @@ class PhiBlockDiagonalAnalysis(Analysis):
         values: pd.DataFrame,
         holds: Callable[[float], bool],
         threshold: str,
+        *,
+        chosen: bool = True,
     ) -> Claim:
         """Confirmed when it holds in every network and seed, refuted when in some network it fails
         in every seed.
 
         The number is the median over the seeds of the network that decides: nearest to failing, or
-        furthest beyond.
+        furthest beyond. chosen: whether the limit is ours.
         """
-        claim = Claim(name, statement, WHERE, decide(None), math.nan, threshold)
+        claim = Claim(name, statement, WHERE, decide(None), math.nan, threshold, chosen=chosen)
         seeds = values.shape[1]
         needed = self.experiment.data_sets
         if values.empty or seeds < needed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -45,7 +46,8 @@ def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim
     seeds = text.replace("data sets", "seeds")
     detail = f"{int(shown.sum())} of {len(votes)} runs; {seeds}"
     threshold = f">= {setup.share:g} of the runs of a seed"
-    return judge.claim(says, verdict, share, detail, threshold=threshold)
+    statement = replace(says, chosen=True)
+    return judge.claim(statement, verdict, share, detail, threshold=threshold)
 
 
 def closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:

@@ -89,8 +89,11 @@ class Case:
         return Evidence(rule, self.experiment.level, self.group, self.study.tests)
 
     def statement(self, name: str, **limits: Any) -> Statement:
-        """A statement, with limits from the settings."""
-        return replace(self.study.says[name], **limits)
+        """A statement, with limits from the settings, which are ours."""
+        statement = self.study.says[name]
+        if limits:
+            return replace(statement, chosen=True, **limits)
+        return statement
 
     def compared(
         self, name: str, rows: pd.DataFrame, read: Reading, threshold: str = "", **limits: Any

@@ -130,12 +130,12 @@ class Statement:
     digit (a statement has limits or a number). margin: how far a value may lie from `number` and
     still be the same, NaN for the default of `judge.margin_of`. reason: why we chose these limits,
     '' where they are printed. history: what they were before they were changed with the result in
-    view, '' where they were not. sharp: the limits are the paper's own; False where we chose them,
-    so that only the uncertainty of a value decides. independent: of the protocol (a theorem, a
-    formula, an exact zero), so that settings, data and seeds other than the paper's leave it its
-    verdict. constructed: why it could not come out otherwise here, so that it is never counted as
-    confirmed. least, most: what the quantity can be at all (a share is in [0, 1]); an interval does
-    not go beyond.
+    view, '' where they were not. chosen: the limits are ours and not the paper's, so that only the
+    uncertainty of a value decides. independent: of the protocol (a theorem, a formula, an exact
+    zero), so that settings, data and seeds other than the paper's leave it its verdict.
+    constructed: why it could not come out otherwise here, so that it is never counted as confirmed.
+    least, most: what the quantity can be at all (a share is in [0, 1]); an interval does not go
+    beyond.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Statement:
     margin: float = NAN
     reason: str = ""
     history: str = ""
-    sharp: bool = True
+    chosen: bool = False
     independent: bool = False
     constructed: str = ""
     least: float = -math.inf

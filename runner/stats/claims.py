@@ -51,7 +51,7 @@ def claim(
         verdict=verdict,
         statistic=statistic,
         threshold=threshold or statement.threshold,
-        chosen=not statement.sharp,
+        chosen=statement.chosen,
         detail=joined(detail, f"criterion: {criterion}" if criterion else ""),
         variants=variants or {},
         seeds_needed=seeds_needed,

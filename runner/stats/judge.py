@@ -115,7 +115,7 @@ def bound(
     samples = _samples(parts)
     level = 1 - (1 - LEVEL) / max(1, len(samples))
     over_seeds = {name: _limited(statement, s, level, known) for name, s in samples.items()}
-    facts = _facts(same, samples) if statement.sharp else {}
+    facts = {} if statement.chosen else _facts(same, samples)
     by_facts = {name: Decision(decide(statement.holds(v))) for name, v in facts.items()}
     made = _joined(statement, samples, over_seeds | by_facts, over=over)
     return _as_facts(made, facts, by_facts, over_seeds)

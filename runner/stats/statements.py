@@ -11,7 +11,7 @@ from runner.contract import Statement
 
 REQUIRED = ("name", "statement", "where")
 NUMBERS = ("low", "high", "number", "rounding", "std", "margin", "least", "most")
-FLAGS = ("strict", "independent")
+FLAGS = ("strict", "chosen", "independent")
 WORDS = ("reason", "history", "constructed")
 COLUMNS = (*REQUIRED, *NUMBERS, "n", *FLAGS, *WORDS)
 YES = ("1", "true", "yes")

@@ -257,8 +257,8 @@ def test_standard_deviations_are_shown_as_papers_print_them():
 
 
 def test_a_limit_of_ours_is_marked():
-    for sharp, shown in ((False, "≤ 1.25 (our limit)"), (True, "≤ 1.25")):
-        says = Statement(name="s", text="constant", where="Section 1", high=1.25, sharp=sharp)
+    for chosen, shown in ((True, "≤ 1.25 (our limit)"), (False, "≤ 1.25")):
+        says = Statement(name="s", text="constant", where="Section 1", high=1.25, chosen=chosen)
         (row,) = claims_table([judge.bound(says, {"": [1.0, 1.1, 1.2]})]).to_dict("records")
         texts = {k: str(v) for k, v in row.items()}
         assert statement_row(row)[3] == shown

@@ -313,7 +313,7 @@ def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():
     assert judge.bound(above, spread, same={"other": 0.0}) == undecided
     both = {"init": wide, "final": wide}  # a fact hides no other part
     assert judge.bound(above, both, same={"init": 1.0}).verdict == "inconclusive"
-    ours = judge.bound(replace(above, sharp=False), {"": wide}, same={"": 0.899})
+    ours = judge.bound(replace(above, chosen=True), {"": wide}, same={"": 0.899})
     assert ours.verdict == "inconclusive"  # a criterion that we chose: the interval decides
     alone = judge.bound(above, wide, same={"": 0.908})
     assert (alone.variants, alone.other_seeds) == ({}, {WHOLE: "inconclusive"})

@@ -109,7 +109,7 @@ def _of_part(c: Case, part: str) -> Claim:
     span = ""
     if effects:
         span = f"ρ from {min(effects):.2f} to {max(effects):.2f}"
-    statement = c.statement("small |delta|, small gradient")
+    statement = c.statement("small |delta|, small gradient", low=0.0)
     threshold = f"ρ > 0 in {share:.0%} of the networks"
     values = dict(enumerate(effects))
     return c.evidence.claim(statement, findings, values, threshold, f"{part}: {span}")

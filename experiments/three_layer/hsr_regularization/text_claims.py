@@ -129,7 +129,7 @@ def claims_over_draws(analysis: Study) -> list[tuple[str, Claim]]:
         return over_draws(analysis.says[name], values, unit, per_seed=of_seed)
 
     def limited(name: str, method: str, group: str, high: float = math.inf) -> Claim:
-        within = replace(analysis.says[name], low=-margin, high=high)
+        within = replace(analysis.says[name], low=-margin, high=high, chosen=True)
         return judge.bound(within, gains("hsr", method, group), over="draws of the data")
 
     of_variants = []
