@@ -58,6 +58,15 @@ REGULARIZATION: Alternatives = (
         ),
     ),
     Alternative(
+        "HSR and trace regularisation exchange their places",
+        exchanged("method", "trace", "hsr"),
+        (
+            "HSR beats trace regularisation on λ₁",
+            "HSR beats trace regularisation on mean of the spectrum",
+            "HSR beats trace regularisation on std of the spectrum",
+        ),
+    ),
+    Alternative(
         "bounds are the inverse of what they are, smallest eigenvalues a hundred times as large",
         lambda tables: scaled(100.0, "lambda_min")(to_power(-1, "lambda_sup")(tables)),
         ("right skew", "smallest eigenvalue close to 0"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -56,16 +56,13 @@ def _sign(effect: float, p: float, level: float) -> int:
     return (effect > 0) - (effect < 0) if p < level else 0
 
 
-def sign_of(test: Statistic, level: float) -> int | None:
-    """The sign of the effect; None where lost values decide it, or the test can never be
-    significant."""
-    least, most = signs(test, level)
-    return least if least == most else None
-
-
 def undecided(test: Statistic) -> str:
     """What a data set shows whose test does not decide."""
     return LOST if test.lost else "inconclusive"
+
+
+WORST_FIRST = ("opposite", "no", "yes")
+"""What a test shows, from against a statement to for it."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +107,19 @@ class Evidence:
         values: Mapping[int, float],
         threshold: str,
         detail: str,
+        extremes: Sequence[Mapping[int, str]] = (),
     ) -> Claim:
-        """The claim from what each data set shows, with the median of the quantity over data
-        sets."""
+        """The claim from what each data set shows, with the median of the quantity over data sets.
+
+        extremes: what they show with lost points at their worst and at their best for the
+        statement; a verdict that holds in both is not open.
+        """
         verdict, text = verdict_of_data_sets(findings, self.rule)
+        if extremes and LOST in findings.values():
+            (worst, of_worst), (best, _) = (verdict_of_data_sets(e, self.rule) for e in extremes)
+            if worst == best:
+                verdict = worst
+                text = f"{of_worst}, whatever the missing points of data sets are"
         needed = math.nan
         if verdict == "inconclusive":
             needed = data_sets_needed(findings, self.rule)
@@ -132,10 +138,7 @@ class Evidence:
         """Claim decided by one test in every data set. sign: of the effect claimed, 0 for
         either."""
 
-        def finding(test: Statistic) -> str:
-            direction = sign_of(test, self.level)
-            if direction is None:
-                return undecided(test)
+        def finding(direction: int) -> str:
             if direction == 0:
                 return "no"
             return "yes" if sign in (direction, 0) else "opposite"
@@ -152,10 +155,7 @@ class Evidence:
         """Claim that there is no relation, by the test that decides that there is one: a data set
         with a significant effect, of either sign, does not show it."""
 
-        def finding(test: Statistic) -> str:
-            direction = sign_of(test, self.level)
-            if direction is None:
-                return undecided(test)
+        def finding(direction: int) -> str:
             return "no" if direction else "yes"
 
         tests = self.of_seeds(name)
@@ -166,11 +166,8 @@ class Evidence:
         """Claim of no harm: a data set shows the opposite where the effect is significantly below
         zero."""
 
-        def finding(test: Statistic) -> str:
-            least, most = signs(test, self.level)
-            if most is not None and most < 0:
-                return "opposite"
-            return undecided(test) if least is None or least < 0 else "yes"
+        def finding(direction: int) -> str:
+            return "opposite" if direction < 0 else "yes"
 
         tests = self.of_seeds(name)
         threshold = f"no effect < 0 with p < {self.level:g}"
@@ -180,14 +177,29 @@ class Evidence:
         self,
         statement: Statement,
         tests: Mapping[int, Statistic],
-        finding: Callable[[Statistic], str],
+        finding: Callable[[int], str],
         threshold: str,
         detail: str,
     ) -> Claim:
-        """The claim from what a test shows in every data set, with the median of its effects."""
-        findings = {seed: finding(test) for seed, test in tests.items()}
+        """The claim from what the sign of a test shows in every data set, with the median of the
+        effects."""
+        findings = {}
+        worst = {}
+        best = {}
+        for seed, test in tests.items():
+            worst[seed], best[seed] = self._range(test, finding)
+            findings[seed] = worst[seed] if worst[seed] == best[seed] else LOST
         effects = {seed: test.effect for seed, test in tests.items()}
-        return self.claim(statement, findings, effects, threshold, detail)
+        return self.claim(statement, findings, effects, threshold, detail, (worst, best))
+
+    def _range(self, test: Statistic, finding: Callable[[int], str]) -> tuple[str, str]:
+        """What a test shows with its lost points at their worst and at their best."""
+        least, most = signs(test, self.level)
+        if least is None or most is None:
+            return undecided(test), undecided(test)
+        possible = {finding(sign) for sign in range(least, most + 1)}
+        ordered = sorted(possible, key=WORST_FIRST.index)
+        return ordered[0], ordered[-1]
 
     def within(self, statement: Statement, name: str) -> Claim:
         """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set,

@@ -389,6 +389,28 @@ def test_the_sign_of_a_test_decides():
     assert by_tests(*[(0.001, 0.0)] * 4).verdict == "refuted"  # a tie shows neither side
 
 
+LOST_POINTS = {"lost": 3, "p_least": 0.001, "p_most": 0.001, "effect_most": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("effect_least", "others", "verdict"),
+    [
+        (0.5, 4, "confirmed"),
+        (0.0, 4, "confirmed"),
+        (0.0, 3, "inconclusive"),
+        (-0.5, 4, "inconclusive"),
+    ],
+)
+def test_missing_points_are_tried_at_their_worst_and_best(effect_least, others, verdict):
+    """One data set of several has missing points: with them at their worst it shows the effect,
+    none, or the opposite. Four of five have to show it, none the opposite."""
+    kept = evidence(*[(0.001, 0.5)] * (others + 1))
+    name = ("t", "protocol=fitted seed=0")
+    open_test = replace(kept.tests[name], effect_least=effect_least, **LOST_POINTS)
+    found = replace(kept, tests={**kept.tests, name: open_test}).tested(SAYS, "t", sign=1)
+    assert found.verdict == verdict
+
+
 def test_tests_that_cannot_reach_the_level_are_inconclusive():
     found = by_tests(*[(0.0625, 1.0)] * 5, p_min=0.0625)
     assert found.verdict == "inconclusive" and "5 inconclusive" in found.detail
