@@ -86,7 +86,7 @@ def versions(path: Path) -> Iterator[tuple[str, int, str]]:
 
 def of_configuration(text: str) -> dict[str, Limits]:
     """Statement -> limits, of the criteria in an experiment's YAML."""
-    experiment = OmegaConf.create(text).get("experiment") or {}
+    experiment = OmegaConf.select(OmegaConf.create(text), "experiment", default={})
     criteria = experiment.get("criteria") or experiment.get(OLD_KEY) or {}
     found = {}
     for name, criterion in criteria.items():
