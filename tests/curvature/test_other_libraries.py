@@ -12,7 +12,7 @@ from scipy.sparse.linalg import aslinearoperator, cg
 from torch import nn
 
 import runner.curvature as rc
-from tests.draws import seeded, tanh_net
+from tests.draws import tanh_net
 from tests.errors import refusal
 
 PARTS = {
@@ -33,74 +33,76 @@ def network(dtype=torch.float64):
     return net, nn.CrossEntropyLoss(), (torch.randn(32, 8, dtype=dtype), torch.randint(3, (32,)))
 
 
-@pytest.mark.parametrize("form", ["array", "sparse", "scipy", "size and matvec", "shape and @"])
+def close(*values, rtol=1e-8, atol=1e-10):
+    found, expected = (torch.as_tensor(value, dtype=torch.float64) for value in values)
+    return torch.allclose(found, expected, rtol=rtol, atol=atol)
+
+
+MATRIX = torch.diag(torch.linspace(-1, 3, 80, dtype=torch.float64))
+
+
+class Product:
+    shape = (80, 80)
+
+    def __matmul__(self, v):
+        return MATRIX @ v
+
+
+FORMS = {
+    "array": MATRIX.numpy(),
+    "sparse": scipy.sparse.csr_matrix(MATRIX.numpy()),
+    "scipy": aslinearoperator(MATRIX.numpy()),
+    "size and matvec": SimpleNamespace(size=80, matvec=MATRIX.__matmul__),
+    "shape and @": Product(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_the_estimators_take_whatever_multiplies(form):
-    matrix = torch.diag(torch.linspace(-1, 3, 80, dtype=torch.float64))
-
-    class Product:
-        shape = (80, 80)
-
-        def __matmul__(self, v):
-            return matrix @ v
-
-    forms = {
-        "array": matrix.numpy(),
-        "sparse": scipy.sparse.csr_matrix(matrix.numpy()),
-        "scipy": aslinearoperator(matrix.numpy()),
-        "size and matvec": SimpleNamespace(size=80, matvec=lambda v: matrix @ v),
-        "shape and @": Product(),
-    }
-    for estimate in (
-        lambda a: rc.top_eigenpairs(a, 2, generator=seeded()).values,
-        lambda a: rc.trace_estimate(a, 80).value,
-    ):
-        assert torch.allclose(
-            torch.as_tensor(estimate(forms[form])), torch.as_tensor(estimate(matrix)), atol=1e-9
-        )
+    found, expected = rc.top_eigenpairs(FORMS[form], 2), rc.top_eigenpairs(MATRIX, 2)
+    assert close(found.values, expected.values, atol=1e-9)
+    assert close(rc.trace_estimate(FORMS[form], 80).value, MATRIX.trace(), atol=1e-9)
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_operators_of_curvlinops_give_the_numbers_of_ours(curvlinops, part):
     net, loss, batch = network()
+    parameters = list(net.parameters())
     ours = rc.ParameterOperator(net, loss, batch, part=part)
-    theirs = getattr(curvlinops, PARTS[part])(net, loss, list(net.parameters()), [batch])
-    for estimate in (
-        lambda a: rc.top_eigenpairs(a, 3, generator=seeded()).value,
-        lambda a: rc.trace_estimate(a, 30, generator=seeded()).value,
-        lambda a: rc.upper_bound_estimate(a, 10, generator=seeded()).value,
-        lambda a: rc.spectral_density(a, 3, 20, generator=seeded()).value,
+    theirs = getattr(curvlinops, PARTS[part])(net, loss, parameters, [batch])
+    for estimate, cost in (
+        (rc.top_eigenpairs, 3),
+        (rc.trace_estimate, 30),
+        (rc.upper_bound_estimate, 10),
+        (rc.spectral_density, 3),
     ):
-        assert torch.allclose(
-            torch.as_tensor(estimate(theirs)),
-            torch.as_tensor(estimate(ours)),
-            rtol=1e-8,
-            atol=1e-10,
-        )
-    jacobian = curvlinops.JacobianLinearOperator(net, list(net.parameters()), [batch])
+        assert close(estimate(theirs, cost).value, estimate(ours, cost).value)
     with refusal("expected a symmetric operator"):
-        rc.trace_estimate(jacobian)
+        rc.trace_estimate(curvlinops.JacobianLinearOperator(net, parameters, [batch]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_curvlinops_takes_ours(curvlinops, dtype):
+NEAR = [
+    (torch.float32, {"rtol": 1e-4, "atol": 1e-6}),
+    (torch.float64, {"rtol": 1e-10, "atol": 1e-12}),
+]
+
+
+@pytest.mark.parametrize("dtype, near", NEAR)
+def test_curvlinops_takes_ours(curvlinops, dtype, near):
     net, loss, batch = network(dtype)
     between = rc.CurvatureOperator(rc.Dag.from_sequential(net), *batch)
     products = rc.as_curvlinops(between) @ torch.ones(between.shape[0], dtype=dtype)
-    assert torch.allclose(products, between.dense().sum(1), atol=1e-6)
+    assert close(products, between.dense().sum(1), atol=1e-6)
     ours = rc.ParameterOperator(net, loss, batch, part="gauss_newton")
     view, dense = rc.as_curvlinops(ours), ours.dense()
-    close = (
-        {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-6}
-    )
+    ones, row_sums = torch.ones(len(dense), dtype=dtype), dense.sum(1)
     assert view.dtype == dtype and torch.equal(view @ torch.eye(len(dense), dtype=dtype), dense)
     direction = [torch.randn_like(p) for p in net.parameters()]
-    flat = torch.cat([t.flatten() for t in view @ direction])
-    assert torch.allclose(flat, dense @ torch.cat([t.flatten() for t in direction]), **close)
+    flat, image = (torch.cat([t.flatten() for t in of]) for of in (direction, view @ direction))
+    assert close(image, dense @ flat, **near)
     theirs = curvlinops.GGNLinearOperator(net, loss, list(net.parameters()), [batch])
-    assert torch.allclose(
-        (2 * view - theirs) @ direction[0].new_ones(len(dense)), dense.sum(1), **close
-    )
-    assert np.allclose(view.to_scipy() @ np.ones(len(dense)), dense.sum(1).numpy(), **close)
+    assert close((2 * view - theirs) @ ones, row_sums, **near)
+    assert close(view.to_scipy() @ ones.numpy(), row_sums, **near)
 
 
 def test_conjugate_gradients_and_kfac_solve_with_ours(curvlinops):
@@ -109,23 +111,18 @@ def test_conjugate_gradients_and_kfac_solve_with_ours(curvlinops):
     net, loss, batch = network()
     parameters = list(net.parameters())
     ours = rc.ParameterOperator(net, loss, batch, part="gauss_newton")
-    gradient, damping = ours.gradient(), 1e-3
-    damped = ours.dense() + damping * torch.eye(ours.shape[0], dtype=torch.float64)
-    expected = torch.linalg.solve(damped, gradient)
+    gradient, damping, eye = ours.gradient(), 1e-3, torch.eye(ours.shape[0]).double()
+    damped = ours.dense() + damping * eye
     identity = IdentityLinearOperator([p.shape for p in parameters], ours.device, ours.dtype)
-    inverse = curvlinops.CGInverseLinearOperator(
-        rc.as_curvlinops(ours) + damping * identity, tolerance=1e-6
-    )
-    assert float((damped @ (inverse @ gradient) - gradient).norm()) < 1e-4 * float(gradient.norm())
-    kfac = curvlinops.KFACLinearOperator(
-        net, loss, parameters, [batch], fisher_type=curvlinops.FisherType.TYPE2
-    )
-    preconditioner = curvlinops.KFACInverseLinearOperator(kfac, damping=damping).to_scipy(
-        np.float64
-    )
-    system = rc.as_linear_operator(ours) + damping * rc.as_linear_operator(torch.eye(ours.shape[0]))
-    found, status = cg(system, gradient.numpy(), rtol=1e-8, M=preconditioner)
-    assert status == 0 and np.allclose(found, expected.numpy(), rtol=1e-5, atol=1e-7)
+    theirs = rc.as_curvlinops(ours) + damping * identity
+    step = curvlinops.CGInverseLinearOperator(theirs, tolerance=1e-6) @ gradient
+    assert float((damped @ step - gradient).norm()) < 1e-4 * float(gradient.norm())
+    exact = curvlinops.FisherType.TYPE2
+    kfac = curvlinops.KFACLinearOperator(net, loss, parameters, [batch], fisher_type=exact)
+    inverse = curvlinops.KFACInverseLinearOperator(kfac, damping=damping).to_scipy(np.float64)
+    system = rc.as_linear_operator(ours) + damping * rc.as_linear_operator(eye)
+    found, status = cg(system, gradient.numpy(), rtol=1e-8, M=inverse)
+    assert status == 0 and close(found, torch.linalg.solve(damped, gradient), rtol=1e-5, atol=1e-7)
 
 
 def test_hessian_eigenthings_takes_ours_and_its_operators_are_taken():
@@ -133,13 +130,10 @@ def test_hessian_eigenthings_takes_ours_and_its_operators_are_taken():
     net, loss, batch = network()
     ours = rc.ParameterOperator(net, loss, batch)
     theirs = eigenthings.HessianOperator(net, [batch], eigenthings.supervised_loss(loss))
-    assert torch.allclose(
-        rc.top_eigenpairs(theirs, 3).values, rc.top_eigenpairs(ours, 3).values, atol=1e-10
-    )
+    assert close(rc.top_eigenpairs(theirs, 3).values, rc.top_eigenpairs(ours, 3).values)
     wrapped = eigenthings.LambdaOperator(ours.matvec, ours.shape[0], dtype=ours.dtype)
-    assert float(eigenthings.lanczos(wrapped, k=1, max_iter=60).eigenvalues[0]) == pytest.approx(
-        float(rc.top_eigenpairs(ours, 1, "magnitude").values[0]), rel=1e-3
-    )
+    found = eigenthings.lanczos(wrapped, k=1, max_iter=60).eigenvalues
+    assert close(found, rc.top_eigenpairs(ours, 1, "magnitude").values, rtol=1e-3)
 
 
 def test_the_example_of_the_guide_solves_its_system(curvlinops):
