@@ -18,13 +18,17 @@ NAMES = sorted(tl.ACTIVATIONS)
 SIZES = [(20, 2, 3), (7, 1, 1), (9, 4, 5)]  # I, M, N
 
 
-def penalty(kind, theta, x, q, activation):
+def objective(kind, theta, x, q, activation):
+    """1.3 loss + 0.7 penalty."""
+    loss = plain_loss(theta, x, q, activation)
     hessian = torch.func.hessian(plain_loss)(theta, x, q, activation)
+    trace, dimension = torch.trace(hessian), len(theta)
     if kind == "trace":
-        return torch.trace(hessian)
-    dimension, mean = len(theta), torch.trace(hessian) / len(theta)
+        return 1.3 * loss + 0.7 * trace
+    mean = trace / dimension
     deviator = hessian - mean * torch.eye(dimension, dtype=theta.dtype)
-    return mean + math.sqrt((dimension - 1) / dimension) * deviator.norm()
+    spread = math.sqrt((dimension - 1) / dimension) * deviator.norm()
+    return 1.3 * loss + 0.7 * (mean + spread)
 
 
 def step(direction, theta):
@@ -43,17 +47,9 @@ def close(found, expected, tolerance=1e-10):
 def test_regularised_is_the_gradient_of_its_objective(kind, name, size):
     theta, x, q = problem(*size, starts=3)
     move, watched = step(Regularised(x, q, kind, name, strength=0.7, loss_weight=1.3), theta)
-    loss_gradients = torch.stack([torch.func.grad(plain_loss)(t, x, q, name) for t in theta])
-    total = torch.stack(
-        [
-            torch.func.grad(
-                lambda t: 1.3 * plain_loss(t, x, q, name) + 0.7 * penalty(kind, t, x, q, name)
-            )(t)
-            for t in theta
-        ]
-    )
-    close(move, total)
-    close(watched, loss_gradients)
+    total = torch.func.grad(objective, argnums=1)
+    close(move, torch.stack([total(kind, t, x, q, name) for t in theta]))
+    close(watched, torch.stack([torch.func.grad(plain_loss)(t, x, q, name) for t in theta]))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,16 +62,21 @@ def test_regularised_agrees_with_the_closed_forms_far_from_the_origin(name):
         close(move, reference(theta, x, q, name), 1e-9)
 
 
-def test_a_vanishing_spread_leaves_the_gradient_of_the_mean():
-    """With saturated outputs and v = 0 every second derivative underflows to 0, so σ = 0
-    exactly."""
-    theta, x, q = problem(starts=2)
-    theta[0] = 0.0
+@pytest.fixture
+def saturated():
+    """A start with saturated outputs and v = 0, and its data: every derivative underflows to 0."""
+    _, x, q = problem()
+    theta = torch.zeros(1, 13, dtype=torch.float64)
     theta[0, 9] = 2000.0
-    q = torch.ones_like(q)
-    move, _ = step(Regularised(x, q, "bound", loss_weight=0.0), theta)
-    assert torch.isfinite(move).all()
-    assert torch.equal(move[0], torch.zeros(13, dtype=torch.float64))
+    return theta, x, torch.ones_like(q)
+
+
+def test_a_vanishing_spread_leaves_the_gradient_of_the_mean(saturated):
+    """σ = 0 exactly, for one of two starts."""
+    theta, x, q = saturated
+    both = torch.cat([theta, problem(starts=2)[0][1:]])
+    move, _ = step(Regularised(x, q, "bound", loss_weight=0.0), both)
+    assert torch.isfinite(move).all() and not move[0].any()
 
 
 def by_hand(theta, x, q, activation, radius):
@@ -101,46 +102,40 @@ def test_adaptive_sam_against_one_start_at_a_time(size):
         close(watched[k], gradient)
 
 
-def test_a_radius_of_zero_or_a_zero_gradient_leave_plain_descent():
+def test_a_radius_of_zero_or_a_zero_gradient_leave_plain_descent(saturated):
     theta, x, q = problem()
     close(step(AdaptiveSam(x, q, radius=0.0), theta)[0], tl.gradient(theta, x, q))
-    flat, q = torch.zeros(1, 13, dtype=torch.float64), torch.ones_like(q)
-    flat[0, 9] = 2000.0
+    flat, x, q = saturated
     move, _ = step(AdaptiveSam(x, q), flat)
-    assert torch.equal(move, torch.zeros_like(move))
+    assert not move.any()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_turn_to_plain_descent(method):
     theta, x, q = problem(starts=5)
-    rows = {"rate": 0.01, "stop_ratios": (1e-9,)}
-    direction = training_direction(method, x, q, strength=0.5, radius=0.2, until=6)
-    first = descend(
-        theta, training_direction(method, x, q, strength=0.5, radius=0.2), max_steps=6, **rows
-    ).final
-    second = descend(first.theta, LossGradient(x, q), max_steps=5, **rows).final
+
+    def after(steps, start, direction):
+        return descend(start, direction, rate=0.01, stop_ratios=(1e-9,), max_steps=steps).final
+
+    how = {"strength": 0.5, "radius": 0.2}
+    first = after(6, theta, training_direction(method, x, q, **how)).theta
+    second = after(5, first, LossGradient(x, q)).theta
+    direction = training_direction(method, x, q, **how, until=6)
     assert isinstance(direction, Switch) or method == "gd"
-    torch.testing.assert_close(
-        descend(theta, direction, max_steps=11, **rows).final.theta,
-        second.theta,
-        rtol=1e-12,
-        atol=1e-13,
-    )
-    plain = descend(theta, LossGradient(x, q), max_steps=6, **rows).final
-    assert torch.equal(plain.theta, first.theta) is (method == "gd")
+    whole = after(11, theta, direction).theta
+    torch.testing.assert_close(whole, second, rtol=1e-12, atol=1e-13)
+    assert torch.equal(after(6, theta, LossGradient(x, q)).theta, first) is (method == "gd")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_start_does_not_depend_on_its_company(method):
     theta, x, q = problem(samples=50, starts=150, scale=3.0)
-    arguments = {"rate": 0.01, "max_steps": 80, "stop_ratios": (0.3,)}
+    how = {"rate": 0.01, "max_steps": 80, "stop_ratios": (0.3,)}
     direction = training_direction(method, x, q, until=50)
-    whole = descend(theta, direction, **arguments).final
     order = torch.randperm(150, generator=seeded(1))[:61]
-    part = descend(theta[order], direction, **arguments).final
-    assert torch.equal(part.theta, whole.theta[order]) and torch.equal(
-        part.steps, whole.steps[order]
-    )
+    whole, part = (descend(start, direction, **how).final for start in (theta, theta[order]))
+    assert torch.equal(part.theta, whole.theta[order])
+    assert torch.equal(part.steps, whole.steps[order])
 
 
 def test_what_cannot_be_used_is_refused():

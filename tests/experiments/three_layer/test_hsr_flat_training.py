@@ -18,19 +18,16 @@ from experiments.three_layer.hsr_flat_training.measure import (
     network,
     run,
 )
-from experiments.three_layer.hsr_flat_training.methods import (
-    Settings,
-    Stepper,
-    trial,
-)
+from experiments.three_layer.hsr_flat_training.methods import Settings, Stepper, trial
 from experiments.three_layer.hsr_flat_training.settings import BASELINES, METHODS
 from experiments.three_layer.stochastic_bound import combine, hessian_vector_product, signs
 from runner import stats
 from runner.contract import Context, SettingError, analyse, measure
-from runner.run.config import build_job
+from runner.run.config import build_job, preview
 from tests import ROOT
 from tests.draws import seeded
 from tests.errors import refusal
+from tests.experiments.tables import check, claims_of, grid
 
 SEARCH = ROOT / "experiments/reference/hsr_flat_tuning.csv"
 WORDS = ["profile=quick", "experiment.widths=[5]", "experiment.train=60", "experiment.batch=30"]
@@ -44,11 +41,9 @@ def experiment():
 @pytest.fixture(scope="module")
 def start(experiment):
     """Data and, in double precision, one network."""
-    data = load(experiment, Context(1))
-    x, y = data.train
-    return (x.double(), y), [
-        p.detach().double().requires_grad_() for p in network(experiment, 64, Context(1))
-    ]
+    x, y = load(experiment, Context(1)).train
+    parameters = network(experiment, 64, Context(1))
+    return (x.double(), y), [p.detach().double().requires_grad_() for p in parameters]
 
 
 def gradients(settings, start, number=1, progress=0.0):
@@ -61,9 +56,18 @@ def gradients(settings, start, number=1, progress=0.0):
     return found, stepper
 
 
-def plain(start):
-    part, single = start
-    return torch.autograd.grad(losses(single, part)[0], single)
+def gradient_at(part, parameters):
+    leaves = [p.detach().requires_grad_() for p in parameters]
+    return torch.autograd.grad(losses(leaves, part)[0], leaves)
+
+
+def ascended(part, parameters, radius, scales=None):
+    """The gradient a radius away, uphill by scales² of each entry."""
+    scales = scales or [torch.ones_like(p) for p in parameters]
+    first = gradient_at(part, parameters)
+    norm = sum((t * g).square().sum() for t, g in zip(scales, first, strict=True)).sqrt()
+    moves = zip(parameters, scales, first, strict=True)
+    return gradient_at(part, [p + radius * t * t * g / norm for p, t, g in moves])
 
 
 def same(found, wanted):
@@ -73,38 +77,22 @@ def same(found, wanted):
 
 @pytest.mark.parametrize("radius", [0.05, 2.0])
 def test_sam_is_the_gradient_a_radius_away(start, radius):
-    part, single = start
-    first = plain(start)
-    norm = sum(g.square().sum() for g in first).sqrt()
-    there = [
-        (p + radius * g / norm).detach().requires_grad_()
-        for p, g in zip(single, first, strict=True)
-    ]
     found, stepper = gradients(Settings("sam", 0.1, radius=radius), start)
-    same(found, torch.autograd.grad(losses(there, part)[0], there))
+    same(found, ascended(*start, radius))
     assert stepper.price == 2
 
 
 @pytest.mark.parametrize("method", ["asam", "asam_all"])
 def test_adaptive_sam_scales_by_size_and_its_readings_differ_in_the_biases(start, method):
     part, single = start
-    moved = [
-        p.detach() + 0.1 * torch.arange(p.shape[1]).view(1, -1, *[1] * (p.ndim - 2)) for p in single
-    ]  # biases, too
-    at = [p.requires_grad_() for p in moved]
-    first = torch.autograd.grad(losses(at, part)[0], at)
-    scales = [
-        torch.ones_like(p) if method == "asam" and p.ndim == 2 else p.detach().abs() + 0.01
-        for p in at
-    ]
-    norm = sum((t * g).square().sum() for t, g in zip(scales, first, strict=True)).sqrt()
-    there = [
-        (p + 0.7 * t * t * g / norm).detach().requires_grad_()
-        for p, t, g in zip(at, scales, first, strict=True)
-    ]
-    wanted = torch.autograd.grad(losses(there, part)[0], there)
+    at, scales = [], []
+    for p in single:  # biases, too
+        columns = torch.arange(p.shape[1]).view(1, -1, *[1] * (p.ndim - 2))
+        at.append(p.detach() + 0.1 * columns)
+        plain = method == "asam" and p.ndim == 2
+        scales.append(torch.ones_like(p) if plain else at[-1].abs() + 0.01)
     found, _ = gradients(Settings(method, 0.1, radius=0.7), (part, at))
-    same(found, wanted)
+    same(found, ascended(part, at, 0.7, scales))
 
 
 @pytest.mark.parametrize("probes", [1, 4])
@@ -133,25 +121,28 @@ def test_hsr_and_trace_are_gradients_of_their_estimates(start, probes):
         assert stepper.price == 2 + 4 * probes
 
 
-def test_a_dropped_term_leaves_the_plain_step(start):
-    for settings in (
+@pytest.mark.parametrize(
+    "settings",
+    [
         Settings("hsr", 0.1, weight=0.1, probes=2, end=0.5),
         Settings("asam", 0.1, radius=0.7, end=0.5),
-    ):
-        found, stepper = gradients(settings, start, progress=0.5)
-        same(found, plain(start))
-        assert stepper.price == 1
-        _, stepper = gradients(settings, start, progress=0.49)
-        assert stepper.price == settings.price > 1
-        assert settings.mean_price == (settings.price + 1) / 2
+    ],
+)
+def test_a_dropped_term_leaves_the_plain_step(start, settings):
+    found, stepper = gradients(settings, start, progress=0.5)
+    same(found, gradient_at(*start))
+    assert stepper.price == 1
+    _, stepper = gradients(settings, start, progress=0.49)
+    assert stepper.price == settings.price > 1
+    assert settings.mean_price == (settings.price + 1) / 2
 
 
 def test_all_methods_try_the_same_rates_each_once():
     rates = [trial("sgd", k).rate for k in range(16)]
     assert len(set(rates)) == 16
     for method in METHODS:
-        assert [trial(method, k).rate for k in range(16)] == rates
         settings = [trial(method, k) for k in range(16)]
+        assert [one.rate for one in settings] == rates
         assert len(settings) == len(set(settings)) == 16
         assert {one.end for one in settings} == {0.5 if method.endswith("_half") else 1.0}
     assert {trial("hsr", k).probes for k in range(16)} == {1, 2, 4}
@@ -171,38 +162,34 @@ def test_equal_cost_costs_the_same(experiment, method):
 @pytest.mark.parametrize("name", ["hsr_flat_training", "hsr_flat_cifar10"])
 def test_the_chosen_settings_are_those_of_the_search(name):
     """Counted here from the stored search, by the two rules of the configuration file."""
-    experiment = build_job([f"experiment={name}"]).experiment
+    experiment = preview(name)
     with open(SEARCH, newline="", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["contest"] == name]
     for method, chosen in experiment.chosen.items():
         for budget, pair in (("steps", chosen[:2]), ("cost", chosen[2:])):
-            ends = [
-                (float(row["validation_accuracy"]), float(row["lambda_max"]), int(row["trial"]))
-                for row in rows
-                if (row["method"], row["budget"]) == (method, budget) and row["lambda_max"]
-            ]
-            best, _, most_accurate = max(ends, key=lambda end: (end[0], -end[1]))
+            ends = []
+            for row in rows:
+                if (row["method"], row["budget"]) == (method, budget) and row["lambda_max"]:
+                    accuracy, size = float(row["validation_accuracy"]), float(row["lambda_max"])
+                    ends.append((accuracy, -size, int(row["trial"])))
+            best, _, most_accurate = max(ends)
             limit = best - math.sqrt(best * (1 - best) / (3 * experiment.validation))
-            flattest = min(end[1:] for end in ends if end[0] >= limit)[1]
+            flattest = max(end[1:] for end in ends if end[0] >= limit)[1]
             assert pair == [most_accurate, flattest], (method, budget)
 
 
 def test_one_that_diverges_says_so(experiment):
     (end,), _ = run(experiment, Settings("sgd", 1e300), "steps", Context(1))
-    assert end["status"] == "diverged" and end["train_loss"] != end["train_loss"]
+    assert end["status"] == "diverged" and math.isnan(end["train_loss"])
 
 
 def test_parts_are_disjoint_and_images_are_averaged(experiment):
     data = load(experiment, Context(1))
     rows = [tuple(r) for part in (data.train, data.validation, data.test) for r in part[0].tolist()]
     assert len(rows) == 60 + 350 + 447 and len(set(rows)) >= len(rows) - 2
-    words = [
-        "dataset=surrogate",
-        "dataset.train=90",
-        "experiment.validation=20",
-        "experiment.test=10",
-    ]
-    images = build_job(["experiment=hsr_flat_training", *WORDS, *words]).experiment
+    words = ["dataset=surrogate", "dataset.train=90", "experiment.validation=20"]
+    words += [*WORDS, "experiment.test=10"]
+    images = build_job(["experiment=hsr_flat_training", *words]).experiment
     x, y = load(images, Context(1)).train
     assert x.shape == (60, 192) and int(y.max()) <= 9
     assert 0 <= float(accuracies(network(images, 192, Context(1)), (x, y))) <= 1
@@ -217,10 +204,8 @@ def test_looks_are_even_in_logarithms():
 
 @pytest.fixture(scope="module")
 def contest():
-    methods = ",".join(METHODS)
-    return build_job(
-        ["experiment=hsr_flat_training", *WORDS, f"experiment.method=[{methods}]"]
-    ).experiment
+    methods = f"experiment.method=[{','.join(METHODS)}]"
+    return build_job(["experiment=hsr_flat_training", *WORDS, methods]).experiment
 
 
 def held(contest, factor, seeds=10, shift=0.0, budgets=("steps", "cost")):
@@ -228,83 +213,80 @@ def held(contest, factor, seeds=10, shift=0.0, budgets=("steps", "cost")):
 
     budgets: those where HSR differs from the others.
     """
-    ends = []
-    for cell in contest.cells():
-        method = cell.params["method"]
-        ours = method.startswith("hsr") and cell.params["budget"] in budgets
-        for seed in range(seeds):
-            noise = 1 + 0.01 * ((seed * 7 + 3 * len(method)) % 5)
-            size = noise * (factor if ours else 1.0)
-            row = {**cell.params, "seed": seed, "rate": 0.1, "status": "ok", "gradients": 10.0}
-            row |= {"radius": 0.0, "weight": 0.1, "probes": 2, "cpu_seconds": 1.0}
-            row |= {"train_loss": 0.1, "lambda_max": size, "lambda_sup": 2 * size}
-            ends.append({**row, "test_accuracy": 0.9 + 0.001 * noise + shift * ours})
-    return {"ends": pd.DataFrame(ends)}
+    cells = pd.DataFrame([cell.params for cell in contest.cells()])
+    ends = cells.merge(grid(seed=range(seeds)), how="cross")
+    method = ends["method"]
+    ours = method.str.startswith("hsr") & ends["budget"].isin(budgets)
+    noise = 1 + 0.01 * ((ends["seed"] * 7 + 3 * method.str.len()) % 5)
+    size = noise * ours.map({True: factor, False: 1.0})
+    other = {"rate": 0.1, "radius": 0.0, "weight": 0.1, "probes": 2, "status": "ok"}
+    other |= {"gradients": 10.0, "cpu_seconds": 1.0, "train_loss": 0.1}
+    accuracy = 0.9 + 0.001 * noise + shift * ours
+    values = {"lambda_max": size, "lambda_sup": 2 * size, "test_accuracy": accuracy}
+    return {"ends": ends.assign(**other, **values)}
 
 
 @pytest.fixture(scope="module")
 def better(contest):
     """HSR is flatter and more accurate than each baseline."""
-    return analyse(contest, held(contest, 0.5, shift=0.02))
+    return held(contest, 0.5, shift=0.02)
 
 
 def test_each_statement_fails_under_its_alternative(contest, better):
     """The alternative: HSR and the baseline exchange their places, in all entries or at one
     budget."""
-    worse = analyse(contest, held(contest, 2.0, shift=-0.02))
-    partly = analyse(contest, held(contest, 0.5, shift=0.02, budgets=("steps",)))
-    claims = [by_name(analysis) for analysis in (better, worse, partly)]
+    worse = held(contest, 2.0, shift=-0.02)
+    partly = held(contest, 0.5, shift=0.02, budgets=("steps",))
     for baseline, word in product(BASELINES, ("flatter", "more accurate")):
-        verdicts = [found[f"{word}: {baseline}"].verdict for found in claims]
-        assert verdicts[:2] == ["confirmed", "refuted"] and verdicts[2] != "confirmed"
-        parts = claims[0][f"flatter: {baseline}"].variants
+        name = f"{word}: {baseline}"
+        check(contest, better, confirmed=name)
+        check(contest, worse, refuted=name)
+        assert claims_of(contest, partly)[name].verdict != "confirmed"
+        parts = claims_of(contest, better)[name].variants
         assert sum("first half" in part for part in parts) == 4
 
 
-def by_name(analysis):
-    return {claim.name: claim for claim in analysis.claims()}
-
-
-def test_the_tests_are_paired_and_can_reach_the_level(better):
-    tests = stats.correct(better.statistics())
+def test_the_tests_are_paired_and_can_reach_the_level(contest, better):
+    analysis = analyse(contest, better)
+    tests = stats.correct(analysis.statistics())
     assert len(tests) == 8 * 2 * len(BASELINES)
     assert all(test.p == pytest.approx(2 / 2**10) and test.p_holm < 0.01 for test in tests)
     first = next(test for test in tests if test.name.startswith("log λ₁"))
     assert math.exp(first.shift) == pytest.approx(0.5, rel=0.05)
-    documents = better.documents()
+    documents = analysis.documents()
     assert "| equal cost | tuned for flatness | first half | 0.5" in documents["contest.md"]
     assert "| HSR | rate 0.1, weight 0.1, probes 2 | 0.51" in documents["methods.md"]
 
 
-def test_a_missing_entry_confirms_nothing(contest):
-    ends = held(contest, 0.5)["ends"]
-    analysis = analyse(contest, {"ends": ends[~ends["method"].str.endswith("_half")]})
-    assert by_name(analysis)["flatter: sgd"].verdict == "inconclusive"
-    assert "not run: " in by_name(analysis)["flatter: sgd"].detail
+def test_a_missing_entry_confirms_nothing(contest, better):
+    ends = better["ends"]
+    whole = {"ends": ends[~ends["method"].str.endswith("_half")]}
+    check(contest, whole, inconclusive="flatter: sgd")
+    assert "not run: " in claims_of(contest, whole)["flatter: sgd"].detail
 
 
-def test_trainings_that_failed_are_named(contest):
-    tables = held(contest, 0.5)
-    tables["ends"].loc[0, "train_loss"] = 2.4
-    notes = analyse(contest, tables).notes()
+def test_trainings_that_failed_are_named(contest, better):
+    ends = better["ends"].copy()
+    ends.loc[0, "train_loss"] = 2.4
+    notes = analyse(contest, {"ends": ends}).notes()
     assert any("sgd, settings" in note and "no better than chance" in note for note in notes)
 
 
 @pytest.mark.slow
-def test_partial_tables_have_a_report(contest):
+@pytest.mark.parametrize("methods", [["sgd"], ["hsr"], ["sgd", "hsr"], ["sam", "hsr_half"]])
+def test_partial_tables_have_a_report(contest, methods):
     whole = held(contest, 0.5, seeds=2)["ends"]
-    for methods in (["sgd"], ["hsr"], ["sgd", "hsr"], ["sam", "hsr_half"]):
-        analysis = analyse(contest, {"ends": whole[whole["method"].isin(methods)]})
-        assert all(c.verdict != "not run" for c in analysis.claims())
-        assert isinstance(analysis.notes(), list)
+    tables = {"ends": whole[whole["method"].isin(methods)]}
+    assert "not run" not in {claim.verdict for claim in claims_of(contest, tables).values()}
+    assert isinstance(analyse(contest, tables).notes(), list)
 
 
 def test_the_contest_measures_what_was_chosen(contest):
-    cells = [cell for cell in contest.cells() if cell.params["method"] == "sgd"]
-    cell = next(cell for cell in cells if cell.params["budget"] == "cost")
+    where = {"method": "sgd", "budget": "cost"}
+    cell = next(cell for cell in contest.cells() if where.items() <= cell.params.items())
     tables = measure(contest, cell, Context(1))
-    assert [row["budget"] for row in tables["ends"]] == ["cost"]
-    assert tables["ends"][0]["rate"] == trial("sgd", cell.params["trial"]).rate
+    (end,) = tables["ends"]
+    assert end["budget"] == "cost" and end["rate"] == trial("sgd", cell.params["trial"]).rate
     assert tables["curves"][0]["epoch"] == 0
     with refusal(r"chosen\.sgd: expected 4", SettingError):
         replace(contest, chosen={})
