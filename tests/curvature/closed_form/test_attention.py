@@ -14,8 +14,7 @@ GAMMA = 0.3
 def instance(n, d, seed=0):
     generator = seeded(seed)
     shapes = ((d, n), (d, d), (d, d), (n, d))
-    x, w, v, b = (normal(shape, generator=generator) for shape in shapes)
-    return x, w, v, b
+    return [normal(*shape, generator=generator) for shape in shapes]
 
 
 def residual(flat, w, v, b):
@@ -39,7 +38,9 @@ def relative(found, expected):
 
 @pytest.fixture(params=SIZES, ids=lambda size: f"n{size[0]}d{size[1]}")
 def problem(request):
-    return instance(*request.param)
+    """x, w, v, b, and where the oracles are differentiated."""
+    x, w, v, b = instance(*request.param)
+    return x, w, v, b, (att.vec(x), w, v, b)
 
 
 def test_vec_stacks_columns():
@@ -50,60 +51,60 @@ def test_vec_stacks_columns():
         att.unvec(att.vec(x), 4)
 
 
-def test_every_closed_form_against_autodiff(problem):
-    x, w, v, b = problem
-    flat = att.vec(x)
-    assert relative(att.loss(x, w, v, b, GAMMA), objective(flat, w, v, b)) < 1e-12
-    assert (
-        relative(
-            att.vec(att.gradient(x, w, v, b, GAMMA)), torch.func.grad(objective)(flat, w, v, b)
-        )
-        < 1e-10
-    )
-    jacobian, second = (f(residual)(flat, w, v, b) for f in (torch.func.jacrev, torch.func.hessian))
+def test_derivatives_of_outputs_against_autodiff(problem):
+    x, w, v, _, at = problem
+    jacobian, second = torch.func.jacrev(residual)(*at), torch.func.hessian(residual)(*at)
     assert relative(att.jacobian(x, w, v), jacobian) < 1e-10
-    assert relative(att.output_hessians(x, w, v), second) < 1e-10
-    for found, expected in zip(
-        att.output_hessians(x, w, v).flatten(0, 1), second.flatten(0, 1), strict=True
-    ):
-        assert (found - expected).norm() <= 1e-10 * expected.norm().clamp_min(1e-3)
-    dense, found = torch.func.hessian(objective)(flat, w, v, b), att.hessian(x, w, v, b, GAMMA)
-    assert relative(found, dense) < 1e-10 and relative(found, found.mT) < 1e-15
+    found = att.output_hessians(x, w, v)
+    assert relative(found, second) < 1e-10
+    for one, expected in zip(found.flatten(0, 1), second.flatten(0, 1), strict=True):
+        assert relative(one, expected) <= 1e-10
     rows = jacobian.flatten(0, 1)
     assert relative(att.gauss_newton(x, w, v), 2 * rows.T @ rows) < 1e-10
-    regulariser = 2 * GAMMA * torch.eye(x.numel(), dtype=x.dtype)
-    assert (
-        relative(found, att.gauss_newton(x, w, v) + att.curvature(x, w, v, b) + regulariser) < 1e-14
-    )
+
+
+def test_derivatives_of_the_loss_against_autodiff(problem):
+    x, w, v, b, at = problem
+    assert relative(att.loss(x, w, v, b, GAMMA), objective(*at)) < 1e-12
+    gradient = torch.func.grad(objective)(*at)
+    assert relative(att.vec(att.gradient(x, w, v, b, GAMMA)), gradient) < 1e-10
+    dense, found = torch.func.hessian(objective)(*at), att.hessian(x, w, v, b, GAMMA)
+    assert relative(found, dense) < 1e-10 and relative(found, found.mT) < 1e-15
+    parts = att.gauss_newton(x, w, v) + att.curvature(x, w, v, b)
+    assert relative(found, parts + 2 * GAMMA * torch.eye(x.numel(), dtype=x.dtype)) < 1e-14
     fitted = att.curvature(x, w, v, att.outputs(x, w, v))
     assert fitted.abs().max() < 1e-12, "the tensor part vanishes where the target is fitted"
-    directions = torch.randn(4, *x.shape, generator=seeded(3), dtype=x.dtype)
+    directions = normal(4, *x.shape)
     products = att.hessian_vector_product(x, w, v, b, directions, GAMMA)
     assert relative(att.vec(products), att.vec(directions) @ dense) < 1e-10
 
 
 def test_value_curvature_is_linear_and_the_sum_over_rows():
-    x, w, _, b = instance(5, 3, seed=1)
-    first, second = b, b.flip(0)
-    combined = att.value_curvature(x, w, 2 * first - 3 * second)
-    separate = 2 * att.value_curvature(x, w, first) - 3 * att.value_curvature(x, w, second)
-    assert relative(combined, separate) < 1e-12
-    assert (
-        relative(att.value_curvature(x, w, first), att.value_hessians(x, w, first).sum(0)) < 1e-12
-    )
+    x, w, _, first = instance(5, 3, seed=1)
+    second = first.flip(0)
+    one, other = att.value_curvature(x, w, first), att.value_curvature(x, w, second)
+    assert relative(att.value_curvature(x, w, 2 * first - 3 * second), 2 * one - 3 * other) < 1e-12
+    assert relative(one, att.value_hessians(x, w, first).sum(0)) < 1e-12
 
 
-def test_batches_match_single_instances():
-    singles = [instance(4, 3, seed) for seed in range(3)]
-    x, w, v, b = (torch.stack(parts) for parts in zip(*singles, strict=True))
-    for function in (att.loss, att.gradient, att.residual, att.curvature, att.hessian):
-        expected = torch.stack([function(*single) for single in singles])
-        assert relative(function(x, w, v, b), expected) < 1e-13, function.__name__
-    for function in (att.jacobian, att.gauss_newton, att.output_hessians):
-        expected = torch.stack([function(*single[:3]) for single in singles])
-        assert relative(function(x, w, v), expected) < 1e-13, function.__name__
-    shared = att.hessian(x, w[0], v[0], b[0])
-    assert relative(shared[2], att.hessian(x[2], w[0], v[0], b[0])) < 1e-13
+OF_TARGETS = (att.loss, att.gradient, att.residual, att.curvature, att.hessian)
+
+
+@pytest.mark.parametrize(
+    "function", [*OF_TARGETS, att.jacobian, att.gauss_newton, att.output_hessians]
+)
+def test_batches_match_single_instances(function):
+    count = 4 if function in OF_TARGETS else 3
+    singles = [instance(4, 3, seed)[:count] for seed in range(3)]
+    batch = [torch.stack(parts) for parts in zip(*singles, strict=True)]
+    expected = torch.stack([function(*single) for single in singles])
+    assert relative(function(*batch), expected) < 1e-13
+
+
+def test_a_batch_may_share_its_weights():
+    x, (_, w, v, b) = normal(3, 3, 4), instance(4, 3)
+    shared = att.hessian(x, w, v, b)
+    assert relative(shared[2], att.hessian(x[2], w, v, b)) < 1e-13
 
 
 def test_large_scores_stay_finite():
@@ -114,10 +115,9 @@ def test_large_scores_stay_finite():
     assert torch.isfinite(att.hessian(scaled, w, v, b)).all()
 
 
-@pytest.mark.parametrize("broken", ["W", "V", "B"])
-def test_shape_mistakes_are_named(broken):
-    x, w, v, b = instance(4, 3)
-    parts = {"W": w, "V": v, "B": b}
-    parts[broken] = parts[broken][:-1]
-    with refusal(f"{broken}: expected"):
-        att.gradient(x, parts["W"], parts["V"], parts["B"])
+@pytest.mark.parametrize("place, name", [(1, "W"), (2, "V"), (3, "B")])
+def test_shape_mistakes_are_named(place, name):
+    parts = instance(4, 3)
+    parts[place] = parts[place][:-1]
+    with refusal(f"{name}: expected"):
+        att.gradient(*parts)

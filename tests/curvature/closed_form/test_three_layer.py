@@ -27,9 +27,11 @@ ACTIVATIONS = {
     "softplus": lambda y: torch.log1p(torch.exp(y)),
     "gelu": lambda y: 0.5 * y * (1 + torch.erf(y / math.sqrt(2))),
 }
+NAMES = sorted(ACTIVATIONS)
 
 # (M, N, I): square and skew, one unit, one sample, more samples than parameters and fewer.
 SIZES = [(1, 1, 1), (2, 3, 50), (3, 1, 7), (5, 8, 40), (4, 10, 12), (10, 20, 60)]
+TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9
 
 
 def instance(sizes, seed=0, scale=1.0, batch=()):
@@ -63,8 +65,10 @@ def relative_error(found, expected):
     return float((found - expected).abs().max() / expected.abs().max().clamp_min(1e-300))
 
 
-TOLERANCE = 1e-10
-NAMES = sorted(ACTIVATIONS)
+def value_of(function, *given):
+    """A function of the package by its name; several numbers as one tensor."""
+    found = getattr(tl, function)(*given)
+    return torch.stack(found) if isinstance(found, tuple) else found
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,9 +78,10 @@ def test_every_closed_form_against_autodiff(sizes, name):
     hessian = oracle_hessian(theta, x, q, name)
     square = (hessian @ hessian).trace()
     eigenvalues = torch.linalg.eigvalsh(hessian)
-    dimension = len(theta)
-    spread = eigenvalues.std(correction=0) * math.sqrt(dimension - 1)
+    mean, std = eigenvalues.mean(), eigenvalues.std(correction=0)
+    spread = std * math.sqrt(len(theta) - 1)
     count = sizes[1] * (sizes[0] + 1)
+    parts = [hessian[:count, :count].trace(), hessian[count:, count:].trace()]
     expected = {
         "loss": oracle_loss(theta, x, q, name),
         "gradient": torch.func.grad(oracle_loss)(theta, x, q, name),
@@ -85,37 +90,26 @@ def test_every_closed_form_against_autodiff(sizes, name):
         "trace_of_square": square,
         "trace_of_square_double_sum": square,
         "trace_of_square_frobenius": square,
-        "upper_bound": eigenvalues.mean() + spread,
-        "lower_bound": eigenvalues.mean() - spread,
-        "trace_parts": torch.stack(
-            [hessian[:count, :count].trace(), hessian[count:, count:].trace()]
-        ),
-        "mean_and_std": torch.stack([eigenvalues.mean(), eigenvalues.std(correction=0)]),
+        "upper_bound": mean + spread,
+        "lower_bound": mean - spread,
+        "trace_parts": torch.stack(parts),
+        "mean_and_std": torch.stack([mean, std]),
     }
     for function, value in expected.items():
-        found = getattr(tl, function)(theta, x, q, name)
-        found = torch.stack(found) if isinstance(found, tuple) else found
+        found = value_of(function, theta, x, q, name)
         assert relative_error(found, value) < TOLERANCE, function
+
+
+VALUES = ("loss", "gradient", "hessian", "trace", "trace_of_square", "upper_bound")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_leading_dimensions_are_a_batch(name):
     theta, x, q = instance((2, 3, 9), batch=(2, 3))
-    functions = (
-        "loss",
-        "gradient",
-        "hessian",
-        "trace",
-        "trace_of_square",
-        "upper_bound",
-        "lower_bound",
-    )
-    for function in (*functions, "trace_of_square_double_sum", *SCALARS):
-        whole = getattr(tl, function)(theta, x, q, name)
-        single = torch.stack(
-            [getattr(tl, function)(row, x, q, name) for row in theta.flatten(0, 1)]
-        )
-        assert_close(whole.flatten(0, 1), single, rtol=1e-12, atol=1e-12)
+    for function in (*VALUES, "lower_bound", "trace_of_square_double_sum", *SCALARS):
+        whole = value_of(function, theta, x, q, name)
+        single = [value_of(function, row, x, q, name) for row in theta.flatten(0, 1)]
+        assert_close(whole.flatten(0, 1), torch.stack(single), rtol=1e-12, atol=1e-12)
     assert tl.predict(theta, x, name).shape == (2, 3, 9)
     assert tl.hidden_representation(theta, x, name).shape == (2, 3, 9, 3)
     assert hidden_gram_norm_squared(theta, x, name).shape == (2, 3)
@@ -125,21 +119,12 @@ def test_leading_dimensions_are_a_batch(name):
 def test_batches_larger_than_a_chunk(function):
     theta, x, q = instance((2, 10, 50), batch=(7, 30))
     assert 210 * theta.shape[-1] * 50 > CHUNK_WORDS, "the batch must not fit into one chunk"
-    whole, rows = getattr(tl, function)(theta, x, q), theta.flatten(0, 1)
+    whole, rows = value_of(function, theta, x, q), theta.flatten(0, 1)
+    if function == "traces":
+        whole = whole.movedim(0, -1)
     for k in (0, 100, 209):
-        parts = getattr(tl, function)(rows[k], x, q)
-        pairs = zip(whole, parts, strict=True) if isinstance(parts, tuple) else [(whole, parts)]
-        for found, expected in pairs:
-            assert_close(found.flatten(0, 1)[k], expected, rtol=1e-12, atol=1e-12)
-
-
-def test_nearly_perfect_fit_keeps_its_digits():
-    """At |z| = 60 the loss and its Hessian are about e^-60: p − q in floating point would be
-    exactly zero."""
-    given = (*separable(60.0), "linear")
-    assert float(tl.loss(*given)) == pytest.approx(2 * math.exp(-60), rel=1e-12, abs=0)
-    assert float(tl.gradient(*given)[-1]) == pytest.approx(-2 * math.exp(-60), rel=1e-12, abs=0)
-    assert 0 < float(tl.upper_bound(*given)) < 1e-20
+        expected = value_of(function, rows[k], x, q)
+        assert_close(whole.flatten(0, 1)[k], expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,17 +134,15 @@ def test_derivatives_of_the_activation_and_their_suprema(name):
     for found in activation.derivatives(y, 3):
         assert_close(found, torch.func.vmap(function)(y), rtol=1e-10, atol=1e-12)
         function = torch.func.grad(function)
-    y = torch.cat(
-        [torch.linspace(-8, 8, 400001, dtype=torch.float64), torch.tensor([40.0, -40.0]).double()]
-    )
+    ends = torch.tensor([40.0, -40.0]).double()
+    y = torch.cat([torch.linspace(-8, 8, 400001, dtype=torch.float64), ends])
     f, f1, f2 = (float(d.abs().max()) for d in activation.derivatives(y, 2))
     assert f1 == pytest.approx(activation.sup_slope, rel=1e-9)
     assert f2 == pytest.approx(activation.sup_bend, rel=1e-9, abs=1e-15)
-    assert (
-        f == pytest.approx(activation.sup_abs, rel=1e-12)
-        if math.isfinite(activation.sup_abs)
-        else f >= 40
-    )
+    if math.isfinite(activation.sup_abs):
+        assert f == pytest.approx(activation.sup_abs, rel=1e-12)
+    else:
+        assert f >= 40
 
 
 def test_split_and_join_are_inverse_and_ordered_as_in_the_paper():
@@ -172,11 +155,10 @@ def test_split_and_join_are_inverse_and_ordered_as_in_the_paper():
 
 
 def test_numerical_hessian_converges_with_the_square_of_the_step():
-    theta, x, q = instance((2, 3, 50))
-    exact = tl.hessian(theta, x, q)
-    far = [
-        float((numerical_hessian(theta, x, q, step=h) - exact).norm()) for h in (4e-2, 2e-2, 1e-2)
-    ]
+    given = instance((2, 3, 50))
+    far = []
+    for step in (4e-2, 2e-2, 1e-2):
+        far.append(float((numerical_hessian(*given, step=step) - tl.hessian(*given)).norm()))
     assert [far[0] / far[1], far[1] / far[2]] == pytest.approx([4, 4], rel=0.05)
 
 
@@ -199,31 +181,27 @@ def test_limits_of_the_hidden_gram():
         assert_close(hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0)
 
 
-def test_mistakes_name_what_was_expected():
+@pytest.mark.parametrize("function", VALUES)
+def test_mistakes_name_what_was_expected(function):
+    def refused(message, *given):
+        with refusal(message):
+            value_of(function, *given)
+
     theta, x, q = instance((2, 3, 9))
-    for arguments, pattern in [
-        ((theta[:-1], x, q), r"D = M N \+ 2 N \+ 1.*found D = 12"),
-        ((theta, x[:, 0], q), r"x of shape \(I, M\)"),
-        ((theta, x, q[:-1]), r"q of shape \(9,\)"),
-        ((theta, x, q[:, None]), r"q of shape \(9,\)"),
-        ((theta, x.float(), q), "one floating dtype"),
-        ((theta, x, q.long()), "one floating dtype"),
-        ((theta, x, -1 - q), "labels q between 0 and 1"),
-        ((theta[0], x, q), "found a scalar"),
-        ((theta, x, q, "sigmoyd"), "did you mean 'sigmoid'"),
-    ]:
-        for function in (
-            tl.loss,
-            tl.gradient,
-            tl.hessian,
-            tl.trace,
-            tl.trace_of_square,
-            tl.upper_bound,
-        ):
-            with refusal(pattern):
-                function(*arguments)
-    with refusal("bias first"):
-        tl.join(torch.zeros(3, 3), torch.zeros(3))
+    refused(r"D = M N \+ 2 N \+ 1.*found D = 12", theta[:-1], x, q)
+    refused(r"x of shape \(I, M\)", theta, x[:, 0], q)
+    refused(r"q of shape \(9,\)", theta, x, q[:-1])
+    refused(r"q of shape \(9,\)", theta, x, q[:, None])
+    refused("one floating dtype", theta, x.float(), q)
+    refused("one floating dtype", theta, x, q.long())
+    refused("labels q between 0 and 1", theta, x, -1 - q)
+    refused("found a scalar", theta[0], x, q)
+    refused("did you mean 'sigmoid'", theta, x, q, "sigmoyd")
+
+
+@refusal("bias first")
+def test_weights_without_a_row_of_biases_are_refused():
+    tl.join(torch.zeros(3, 3), torch.zeros(3))
 
 
 @pytest.mark.parametrize("bias", [-350.0, -380.0, -700.0, 380.0])
@@ -237,52 +215,47 @@ def test_bounds_hold_at_every_scale(bias):
     assert bool((spectrum[:, -1] > 0).all())
     assert bool((upper >= spectrum[:, -1]).all()) and bool((lower <= spectrum[:, 0]).all())
     scale = spectrum.abs().amax()
-    exact = (spectrum / scale).mean(-1) + math.sqrt(12) * (spectrum / scale).std(-1, correction=0)
+    spectrum = spectrum / scale
+    exact = spectrum.mean(-1) + math.sqrt(12) * spectrum.std(-1, correction=0)
     assert relative_error(upper / scale, exact) < TOLERANCE
     assert torch.equal(tl.upper_bound(theta[2], x, q), upper[2])
     mixed = torch.stack([theta[0], instance((2, 3, 9))[0]])
-    assert (
-        relative_error(
-            tl.upper_bound(mixed, x, q), torch.stack([tl.upper_bound(t, x, q) for t in mixed])
-        )
-        < 1e-13
-    )
+    single = torch.stack([tl.upper_bound(t, x, q) for t in mixed])
+    assert relative_error(tl.upper_bound(mixed, x, q), single) < 1e-13
 
 
-GRADIENT_TOLERANCE = 1e-9
+# ------------------------------------------------------------------ gradients of scalars of H
 
 
-def moments(hessian):
+def mean_and_std(hessian):
     dimension = len(hessian)
     mean = hessian.trace() / dimension
-    std = (hessian - mean * torch.eye(dimension, dtype=hessian.dtype)).norm() / math.sqrt(dimension)
-    return mean, std, math.sqrt(dimension - 1)
+    centred = hessian - mean * torch.eye(dimension, dtype=hessian.dtype)
+    return mean, centred.norm() / math.sqrt(dimension)
+
+
+def upper_bound(hessian):
+    mean, std = mean_and_std(hessian)
+    return mean + std * math.sqrt(len(hessian) - 1)
 
 
 SCALARS = {
     "trace_gradient": torch.trace,
     "trace_of_square_gradient": lambda h: h.square().sum(),
-    "mean_gradient": lambda h: moments(h)[0],
-    "std_gradient": lambda h: moments(h)[1],
-    "upper_bound_gradient": lambda h: moments(h)[0] + moments(h)[1] * moments(h)[2],
+    "mean_gradient": lambda h: mean_and_std(h)[0],
+    "std_gradient": lambda h: mean_and_std(h)[1],
+    "upper_bound_gradient": upper_bound,
 }
 
 
-def autodiff(theta, x, q, name, hessian=oracle_hessian):
-    """{function: gradient of its scalar} by reverse mode through a Hessian."""
+def assert_gradients(theta, x, q, name, hessian=oracle_hessian):
+    """Of every scalar, next to reverse mode through a Hessian."""
     leaf = theta.clone().requires_grad_()
     matrix = hessian(leaf, x, q, name)
-    return {
-        function: torch.autograd.grad(scalar(matrix), leaf, retain_graph=True)[0]
-        for function, scalar in SCALARS.items()
-    }
-
-
-def assert_gradients(theta, x, q, name, hessian=oracle_hessian):
-    for function, expected in autodiff(theta, x, q, name, hessian).items():
-        assert (
-            relative_error(getattr(tl, function)(theta, x, q, name), expected) < GRADIENT_TOLERANCE
-        ), function
+    for function, scalar in SCALARS.items():
+        (expected,) = torch.autograd.grad(scalar(matrix), leaf, retain_graph=True)
+        found = value_of(function, theta, x, q, name)
+        assert relative_error(found, expected) < GRADIENT_TOLERANCE, function
 
 
 # Three derivatives by autograd cost I D² each way: the largest size goes through the closed-form
@@ -304,27 +277,33 @@ def separable(margin):
     x = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     q = torch.tensor([1.0, 0.0], dtype=torch.float64)
     theta = torch.tensor([0.0, 1.0, 0.0, margin], dtype=torch.float64)
-    return theta, x, q
+    return theta, x, q, "linear"
+
+
+def test_nearly_perfect_fit_keeps_its_digits():
+    """At |z| = 60 the loss and its Hessian are about e^-60: p − q in floating point would be
+    exactly zero."""
+    given = separable(60.0)
+    assert float(tl.loss(*given)) == pytest.approx(2 * math.exp(-60), rel=1e-12, abs=0)
+    assert float(tl.gradient(*given)[-1]) == pytest.approx(-2 * math.exp(-60), rel=1e-12, abs=0)
+    assert 0 < float(tl.upper_bound(*given)) < 1e-20
 
 
 @pytest.mark.parametrize("margin", [5.0, 15.0, 30.0])
 def test_as_sigma_falls_to_zero(margin):
-    theta, x, q = separable(margin)
-    assert_gradients(theta, x, q, "linear", tl.hessian)
+    given = separable(margin)
+    assert_gradients(*given, tl.hessian)
     for function in SCALARS:
-        assert float(
-            getattr(tl, function)(theta, x, q, "linear").abs().max()
-        ) < 10 * margin**3 * math.exp(-margin)
+        largest = float(value_of(function, *given).abs().max())
+        assert largest < 10 * margin**3 * math.exp(-margin)
 
 
 def test_where_sigma_vanishes_its_term_is_left_out():
     """At logits ±800 every entry of H underflows to 0."""
-    theta, x, q = separable(800.0)
-    assert not tl.hessian(theta, x, q, "linear").any()
+    given = separable(800.0)
+    assert not tl.hessian(*given).any()
     for function in SCALARS:
-        assert torch.equal(
-            getattr(tl, function)(theta, x, q, "linear"), torch.zeros(4, dtype=torch.float64)
-        )
+        assert value_of(function, *given).tolist() == [0, 0, 0, 0]
 
 
 def test_squares_that_underflow_do_not_lose_sigma():
@@ -332,8 +311,7 @@ def test_squares_that_underflow_do_not_lose_sigma():
     that of ±40."""
     found = []
     for margin in (40.0, 400.0):
-        theta, x, q = separable(margin)
-        gradient = tl.std_gradient(theta, x, q, "linear") * math.exp(margin)
+        gradient = tl.std_gradient(*separable(margin)) * math.exp(margin)
         assert gradient.isfinite().all() and gradient.abs().max() > 0
         found.append(gradient)
     # Only the entry of the output weight is free of the margin's powers: σ ~ margin² e^−margin.
@@ -347,19 +325,17 @@ def test_contraction_with_any_symmetric_matrix(name):
     matrix = matrix + matrix.T
     leaf = theta.clone().requires_grad_()
     (expected,) = torch.autograd.grad((matrix * oracle_hessian(leaf, x, q, name)).sum(), leaf)
-    assert (
-        relative_error(tl.contraction_gradient(theta, x, q, matrix, name), expected)
-        < GRADIENT_TOLERANCE
-    )
+    found = tl.contraction_gradient(theta, x, q, matrix, name)
+    assert relative_error(found, expected) < GRADIENT_TOLERANCE
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_paper_s_double_sums_agree(name):
-    for sizes in SIZES:
-        theta, x, q = instance(sizes, seed=1)
-        value, gradient = double_sum.value_and_gradient(theta, x, q, name)
-        sums = {"trace_of_square": value, "trace_of_square_gradient": gradient}
-        sums["upper_bound_gradient"] = double_sum.upper_bound_gradient(theta, x, q, name)
-        for function, expected in sums.items():
-            found = getattr(tl, function)(theta, x, q, name)
-            assert relative_error(found, expected) < GRADIENT_TOLERANCE, function
+@pytest.mark.parametrize("sizes", SIZES)
+def test_the_paper_s_double_sums_agree(sizes, name):
+    given = (*instance(sizes, seed=1), name)
+    value, gradient = double_sum.value_and_gradient(*given)
+    sums = {"trace_of_square": value, "trace_of_square_gradient": gradient}
+    sums["upper_bound_gradient"] = double_sum.upper_bound_gradient(*given)
+    for function, expected in sums.items():
+        found = value_of(function, *given)
+        assert relative_error(found, expected) < GRADIENT_TOLERANCE, function
