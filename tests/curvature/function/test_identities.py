@@ -2,7 +2,6 @@
 measured right."""
 
 import copy
-from functools import partial
 
 import pytest
 import torch
@@ -20,8 +19,8 @@ from runner.curvature import (
 )
 from tests.curvature.cases import Detached, Own, Swish, with_backward
 from tests.curvature.oracles import parameter_matrix, relative
-from tests.draws import seeded, tanh_net
-from tests.errors import refusal
+from tests.draws import normal, tanh_net
+from tests.errors import each_row, refusal
 
 CROSS = nn.CrossEntropyLoss()
 
@@ -32,8 +31,17 @@ def mlp():
 
 
 def data(n=6):
-    generator = seeded(1)
-    return torch.randn(n, 3, generator=generator).double(), torch.arange(n) % 3
+    return normal(n, 3), torch.arange(n) % 3
+
+
+def operator(module, given=None, loss=CROSS, **options):
+    return ParameterOperator(module, loss, given or data(), **options)
+
+
+def assert_dense(found, module, x, y, part="hessian", within=1e-12):
+    """An operator, next to the dense matrix of the cross-entropy of a module."""
+    expected = parameter_matrix(part, module, CROSS, x, y)
+    assert relative(found.dense(), expected) < within
 
 
 straight = with_backward(torch.sign, lambda g, _: g)
@@ -54,116 +62,86 @@ def cached(m, t):
 
 
 def weight():
-    return nn.Parameter(torch.randn(3, 3))
-
-
-def in_a_list():
-    """A parameter that is registered, and read from a list."""
-    module = Own(lambda m, t: t @ m.list[0].sin(), weight=weight()).double()
-    module.list = [module.weight]
-    return module
-
-
-def dropping():
-    return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 3)).double().train()
+    return nn.Parameter(torch.randn(3, 3).double())
 
 
 def between(function):
-    module = Own(
-        lambda m, t: m.last(function(m.first(t))), first=nn.Linear(3, 4), last=nn.Linear(4, 3)
-    )
-    return module.double()
+    parts = {"first": nn.Linear(3, 4), "last": nn.Linear(4, 3)}
+    return Own(lambda m, t: m.last(function(m.first(t))), **parts).double()
 
 
-def noisy_loss(f, y):
-    return F.cross_entropy(f, y) * (1 + 1e-4 * torch.rand(()))
+def half_detached(t):
+    return t.sin() * t.detach()
 
 
-WRONG = {
-    "dropout": (dropping, CROSS, r"1 \(Dropout\) draws at random in training mode: call .eval\(\)"),
-    "a random draw of 1e-4": (mlp, noisy_loss, "draws at random"),
-    "a counter": (
-        lambda: Own(counting, layer=nn.Linear(3, 3), calls=0).double(),
-        CROSS,
-        "keeps values from one call to the next",
-    ),
-    "a cached weight": (
-        lambda: Own(cached, raw=weight(), kept=None).double(),
-        CROSS,
-        "'raw' is held outside",
-    ),
-    "a list of parameters": (in_a_list, CROSS, "'weight' is held outside"),
-    "straight through": (
-        lambda: between(straight),
-        CROSS,
-        "the gradient differs .* check='report'",
-    ),
-    "detached": (lambda: between(lambda t: t.sin() * t.detach()), CROSS, "the gradient differs"),
-    "a wrong second derivative": (
-        lambda: between(Detached.apply),
-        CROSS,
-        "an operation has a first derivative and no right second",
-    ),
-    "once differentiable": (lambda: between(Swish.apply), CROSS, "second derivative"),
-}
+def test_modules_that_are_no_function_of_their_parameters_are_refused():
+    with refusal(r"1 \(Dropout\) draws at random in training mode: call .eval\(\)"):
+        operator(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 3)).double())
+    with refusal("draws at random"):
+        noise = lambda f, y: CROSS(f, y) * (1 + 1e-4 * torch.rand(()))  # noqa: E731
+        operator(mlp(), loss=noise)
+    with refusal("keeps values from one call to the next"):
+        operator(Own(counting, layer=nn.Linear(3, 3), calls=0).double())
+    with refusal("'raw' is held outside"):
+        operator(Own(cached, raw=weight(), kept=None))
+    listed = Own(lambda m, t: t @ m.list[0].sin(), weight=weight())
+    listed.list = [listed.weight]
+    with refusal("'weight' is held outside"):
+        operator(listed)
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_refused_in_one_line_that_names_the_cause(name):
-    make, loss, text = WRONG[name]
-    with refusal(text):
-        ParameterOperator(make(), loss, data())
-
-
-def test_a_wrong_second_derivative_is_named_by_verify():
-    found = verify(ParameterOperator(between(Detached.apply), CROSS, data(), check=False))
+def test_wrong_derivatives_are_refused_and_named_by_verify():
+    with refusal("the gradient differs .* check='report'"):
+        operator(between(straight))
+    with refusal("the gradient differs"):
+        operator(between(half_detached))
+    with refusal("an operation has a first derivative and no right second"):
+        operator(between(Detached.apply))
+    for part in ("hessian", "gauss_newton"):
+        with refusal("second derivative"):
+            operator(between(Swish.apply), part=part)
+    found = verify(operator(between(Detached.apply), check=False))
     assert not found.ok and "group 'first'" in found.reasons[0]
 
 
 def test_a_report_warns_keeps_the_text_and_gives_the_number():
-    module = between(lambda t: t.sin() * t.detach())
+    module, given = between(half_detached), data()
     with pytest.warns(RuntimeWarning, match="the gradient differs"):
-        operator = ParameterOperator(module, CROSS, data(), check="report")
-    assert operator.failures and "FAILED" in repr(operator)
-    x, y = data()
-    assert relative(operator.dense(), parameter_matrix("hessian", module, CROSS, x, y)) < 1e-12
+        found = operator(module, given, check="report")
+    assert found.failures and "FAILED" in repr(found)
+    assert_dense(found, module, *given)
     with refusal("expected check as True, 'report' or False, found 'no'"):
-        ParameterOperator(module, CROSS, data(), check="no")
-    assert ParameterOperator(module, CROSS, data(), check=False).checks == {}
+        operator(module, check="no")
+    assert operator(module, check=False).checks == {}
 
 
-def test_a_once_differentiable_part_is_seen_by_the_gauss_newton_identity():
-    with refusal("second derivative"):
-        ParameterOperator(between(Swish.apply), CROSS, data(), part="gauss_newton")
+@refusal("has hooks that change gradients")
+def test_hooks_of_weights_that_change_gradients_are_named():
+    module = mlp()
+    module[0].weight.register_hook(lambda g: g.clamp(-1e-3, 1e-3))
+    operator(module)
 
 
-@pytest.mark.parametrize("kind", ["of a weight", "of a module"])
-def test_hooks_that_change_gradients_are_named(kind):
+@refusal("has hooks that change gradients")
+def test_hooks_of_modules_that_change_gradients_are_named():
     module = nn.Sequential(nn.Linear(3, 3).double(), mlp())
-    if kind == "of a weight":
-        module[1][0].weight.register_hook(lambda g: g.clamp(-1e-3, 1e-3))
-    else:
-        module[1].register_full_backward_hook(lambda m, i, o: tuple(2 * g for g in i))
-    with refusal("has hooks that change gradients"):
-        ParameterOperator(module, CROSS, data())
+    module[1].register_full_backward_hook(lambda m, i, o: tuple(2 * g for g in i))
+    operator(module)
 
 
 # ------------------------------------------------------------------ right where guesses were wrong
 
 
-def test_a_parametrization_that_is_cached_is_no_constant():
-    module, (x, y) = mlp(), data()
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_a_parametrization_that_is_cached_is_no_constant(part):
+    module, given = mlp(), data()
     parametrize.register_parametrization(module[0], "weight", Own(lambda _, t: t * t.abs()))
-    expected = parameter_matrix("hessian", module, CROSS, x, y)
-    newton = parameter_matrix("gauss_newton", module, CROSS, x, y)
+    expected = parameter_matrix(part, module, CROSS, *given)
     with parametrize.cached():
-        module(x)
-        assert relative(ParameterOperator(module, CROSS, (x, y)).dense(), expected) < 1e-12
-        operator = ParameterOperator(module, CROSS, (x, y), part="gauss_newton")
-        assert relative(operator.dense(), newton) < 1e-12
+        module(given[0])
+        assert relative(operator(module, given, part=part).dense(), expected) < 1e-12
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 @pytest.mark.parametrize("budget", [1 << 30, 1000])
 @pytest.mark.parametrize("kind", ["a number in an object", "data", "a mode"])
 def test_changes_after_building_are_noticed(kind, budget):
@@ -173,34 +151,31 @@ def test_changes_after_building_are_noticed(kind, budget):
     def loss(f, t):
         return F.cross_entropy(f, t) + settings["penalty"] * f.square().mean()
 
-    operator = ParameterOperator(module, loss, [(x, y)], memory_budget=budget)
-    operator.refuse_changes()
-    v = torch.ones(operator.shape[0]).double()
-    operator @ v
-    change = {
-        "a number in an object": lambda: settings.update(penalty=2.0),
-        "data": lambda: x.mul_(1.5),
-        "a mode": module.train,
-    }
-    change[kind]()
-    calls = [operator.refuse_changes, lambda: trace_estimate(operator)]
-    if kind != "a number in an object":  # which costs an evaluation of the loss
-        calls += [lambda: operator @ v, operator.gradient]
+    found = operator(module, (x, y), loss, memory_budget=budget)
+    found.refuse_changes()
+    v = torch.ones(found.shape[0]).double()
+    found @ v
+    calls = [found.refuse_changes, lambda: trace_estimate(found)]
+    if kind == "a number in an object":
+        settings["penalty"] = 2.0
+    else:  # which costs no evaluation of the loss
+        calls += [lambda: found @ v, found.gradient]
+    if kind == "data":
+        x.mul_(1.5)
+    if kind == "a mode":
+        module.train()
     for call in calls:
         with refusal("the loss has changed since this operator was built"):
             call()
 
 
 def test_the_module_random_state_hooks_and_gradients_are_left_alone():
-    module, (x, y), calls = nn.Sequential(mlp(), nn.BatchNorm1d(3).double()).train(), data(), []
+    module, given, calls = nn.Sequential(mlp(), nn.BatchNorm1d(3).double()), data(), []
     module.register_forward_hook(lambda *_: calls.append(1))
-    before = {k: v.clone() for k, v in module.state_dict().items()}
-    state = torch.get_rng_state()
-    operator = ParameterOperator(module, CROSS, (x, y))
-    operator.dense()
-    assert torch.equal(state, torch.get_rng_state()) and all(
-        p.grad is None for p in module.parameters()
-    )
+    before, state = copy.deepcopy(module.state_dict()), torch.get_rng_state()
+    operator(module, given).dense()
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(p.grad is None for p in module.parameters())
     assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
     assert len(calls) < 30
 
@@ -208,76 +183,67 @@ def test_the_module_random_state_hooks_and_gradients_are_left_alone():
 def test_batchnorm_in_training_mode_over_one_batch_and_not_over_pieces():
     parts = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
     module, (x, y) = nn.Sequential(*parts).double(), data(8)
-    operator = ParameterOperator(module, CROSS, (x, y))
-    assert relative(operator.dense(), parameter_matrix("hessian", module, CROSS, x, y)) < 1e-10
+    assert_dense(operator(module, (x, y)), module, x, y, within=1e-10)
     with refusal("not a weighted mean over its parts"):
-        ParameterOperator(module, CROSS, [(x[:4], y[:4]), (x[4:], y[4:])])
+        operator(module, [(x[:4], y[:4]), (x[4:], y[4:])])
 
 
 # ------------------------------------------------------------------ losses
 
 
+@refusal(r"values of shape \(2,\): expected a scalar, or one value for each example")
 def test_a_loss_of_several_values_must_have_one_for_each_example():
-    tasks = lambda f, t: torch.stack([F.cross_entropy(f, t), f.square().mean()])  # noqa: E731
-    with refusal(r"values of shape \(2,\): expected a scalar, or one value for each example"):
-        ParameterOperator(mlp(), tasks, data(2))
+    tasks = lambda f, t: torch.stack([CROSS(f, t), f.square().mean()])  # noqa: E731
+    operator(mlp(), data(2), tasks)
 
 
 def test_a_module_that_returns_its_loss():
     def run(m, x, labels):
         f = m.net(x)
-        return {"loss": F.cross_entropy(f, labels), "logits": f}
+        return {"loss": CROSS(f, labels), "logits": f}
 
     module, (x, y) = Own(run, net=mlp()), data()
     batches = [{"x": x[:4], "labels": y[:4]}, {"x": x[4:], "labels": y[4:]}]
-    operator = ParameterOperator(module, None, batches, output="loss")
-    assert relative(operator.dense(), parameter_matrix("hessian", module.net, CROSS, x, y)) < 1e-12
+    assert_dense(operator(module, batches, None, output="loss"), module.net, x, y)
     with refusal("part='hessian' alone"):
-        ParameterOperator(module, None, batches, part="gauss_newton", output="loss")
+        operator(module, batches, None, part="gauss_newton", output="loss")
 
 
 # ------------------------------------------------------------------ weights
 
 
-def tokens(lengths, ignored=0):
-    generator = seeded(2)
-    found = []
-    for length in lengths:
-        x = torch.randn(4, length, 3, generator=generator).double()
-        y = torch.randint(0, 3, (4, length), generator=generator)
-        y[0, :ignored] = -100
-        found.append((x, y))
-    return found
+def tokens(*lengths):
+    return [(normal(4, length, 3), torch.randint(3, (4, length))) for length in lengths]
 
 
 def token_loss(f, y):
-    return F.cross_entropy(f.flatten(0, 1), y.flatten())
+    return CROSS(f.flatten(0, 1), y.flatten())
 
 
-def joined(module, batches):
-    """The Hessian of the mean over all labels that count."""
+def joined(*batches):
+    """All tokens of the batches, as examples."""
     x = torch.cat([x.flatten(0, 1) for x, _ in batches])
-    y = torch.cat([y.flatten() for _, y in batches])
-    return parameter_matrix("hessian", module, CROSS, x, y)
+    return x, torch.cat([y.flatten() for _, y in batches])
 
 
 def test_batches_of_other_lengths_ask_for_weights():
-    module, batches = mlp(), tokens([5, 9])
+    module, batches = mlp(), tokens(5, 9)
     with refusal(r"weigh them by examples, .* or by labels"):
-        ParameterOperator(module, token_loss, batches)
-    by_labels = ParameterOperator(module, token_loss, batches, weights=lambda x, y: y.numel())
-    assert relative(by_labels.dense(), joined(module, batches)) < 1e-12
-    halves = ParameterOperator(module, token_loss, batches, weights=[1, 1]).dense()
-    each = [joined(module, [b]) for b in batches]
-    assert relative(halves, (each[0] + each[1]) / 2) < 1e-12
+        operator(module, batches, token_loss)
+    found = operator(module, batches, token_loss, weights=lambda x, y: y.numel())
+    assert_dense(found, module, *joined(*batches))
 
 
 def test_ignored_labels_make_labels_the_weights_and_say_so():
-    module, batches = mlp(), tokens([6, 6], ignored=3)
-    batches[1] = tokens([6])[0]
-    operator = ParameterOperator(module, token_loss, batches)
-    assert "weighed by labels that are not ignored" in repr(operator)
-    assert relative(operator.dense(), joined(module, batches)) < 1e-12
+    module, batches = mlp(), tokens(6, 6)
+    batches[0][1][0, :3] = -100
+    found = operator(module, batches, token_loss)
+    assert "weighed by labels that are not ignored" in repr(found)
+    assert_dense(found, module, *joined(*batches))
+
+
+def assert_right(found):
+    assert all(outcome.startswith("right") for outcome in found.checks.values())
 
 
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
@@ -285,107 +251,112 @@ def test_derivatives_are_compared_on_examples_that_have_a_loss(part):
     """The first four, which would be compared, have ignored labels alone."""
     module, (x, y) = mlp(), data(20)
     y[:4] = -100
-    operator = ParameterOperator(module, CROSS, (x, y), part=part)
-    assert all(outcome.startswith("right") for outcome in operator.checks.values())
-    assert relative(operator.dense(), parameter_matrix(part, module, CROSS, x[4:], y[4:])) < 1e-12
+    found = operator(module, (x, y), part=part)
+    assert_right(found)
+    assert_dense(found, module, x[4:], y[4:], part)
 
 
 def test_derivatives_are_compared_on_examples_whose_loss_is_not_zero():
     x, y = data(20)
     weights = (y > 0).double()
     weights[:4] = 0
-    operator = ParameterOperator(mlp(), lambda f, w: (w[:, None] * f.square()).mean(), (x, weights))
-    assert all(outcome.startswith("right") for outcome in operator.checks.values())
+    loss = lambda f, w: (w[:, None] * f.square()).mean()  # noqa: E731
+    assert_right(operator(mlp(), (x, weights), loss))
 
 
 def contrastive(f, _):
     """Each row should be like the next one; of two rows alone it is 0."""
     likeness = f @ f.mT - 1e9 * torch.eye(len(f), dtype=f.dtype)
-    return F.cross_entropy(likeness, torch.arange(len(f)).roll(-1))
+    return CROSS(likeness, torch.arange(len(f)).roll(-1))
 
 
 def test_a_loss_that_compares_examples_is_compared_on_more_than_two():
-    operator = ParameterOperator(mlp(), contrastive, data(20))
-    assert all(outcome.startswith("right") for outcome in operator.checks.values())
+    assert_right(operator(mlp(), data(20), contrastive))
     with refusal("no right second one"):
-        ParameterOperator(between(Swish.apply), contrastive, data(20))
+        operator(between(Swish.apply), data(20), contrastive)
 
 
-@pytest.mark.parametrize("kind", ["parameters", "layers", "graph"])
+KINDS = {
+    "parameters": lambda module, x, y: operator(module, (x, y)),
+    "layers": lambda module, x, y: LayerOperator(module, CROSS, (x, y), ["0", "2"]),
+    "graph": lambda module, x, y: CurvatureOperator(Dag.from_sequential(module), x, y),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_weights_that_are_written_to_and_back_give_the_same_products(kind):
-    module, (x, y) = mlp(), data()
-    operator = {
-        "parameters": lambda: ParameterOperator(module, CROSS, (x, y)),
-        "layers": lambda: LayerOperator(module, CROSS, (x, y), ["0", "2"]),
-        "graph": lambda: CurvatureOperator(Dag.from_sequential(module), x, y),
-    }[kind]()
-    before = operator.dense()
-    weights = copy.deepcopy(module.state_dict())
+    module = mlp()
+    found = KINDS[kind](module, *data())
+    before, weights = found.dense(), copy.deepcopy(module.state_dict())
     with torch.no_grad():
         module[0].weight.mul_(2)
     module.load_state_dict(weights)
-    assert torch.equal(operator.dense(), before)
+    assert torch.equal(found.dense(), before)
 
 
 # ------------------------------------------------------------------ Fisher
 
 
+def same(f):
+    return f
+
+
+def of_sigmoid(f, y):
+    return F.binary_cross_entropy(f[:, 0], (y > 0).double())
+
+
+def two_heads(f, y):
+    return CROSS(f[:, :2], y % 2) + CROSS(f[:, 1:], y % 2)
+
+
 def gaussian(f, y):
-    return F.gaussian_nll_loss(f[:, 0], y, f[:, 1].exp())
+    return F.gaussian_nll_loss(f[:, 0], y.double(), f[:, 1].exp())
 
 
 FISHER = {
-    "a sigmoid in the module": (
-        torch.sigmoid,
-        lambda f, y: F.binary_cross_entropy(f[:, 0], (y > 0).double()),
-    ),
+    "a sigmoid in the module": (torch.sigmoid, of_sigmoid),
     "a softmax in the module": (lambda f: f.softmax(1), lambda f, y: F.nll_loss(f.log(), y)),
-    "two heads": (
-        lambda f: f,
-        lambda f, y: F.cross_entropy(f[:, :2], y % 2) + F.cross_entropy(f[:, 1:], y % 2),
-    ),
-    "a variance as well": (lambda f: f, lambda f, y: gaussian(f, y.double())),
-    "a temperature": (lambda f: f, lambda f, y: 4 * F.cross_entropy(f / 2, y)),
-    "smoothed labels": (lambda f: f, lambda f, y: F.cross_entropy(f, y, label_smoothing=0.1)),
+    "two heads": (same, two_heads),
+    "a variance as well": (same, gaussian),
+    "a temperature": (same, lambda f, y: 4 * CROSS(f / 2, y)),
+    "smoothed labels": (same, nn.CrossEntropyLoss(label_smoothing=0.1)),
 }
 
 
-@pytest.mark.parametrize("name", FISHER)
-def test_a_fisher_matrix_of_another_likelihood_is_refused(name):
-    last, loss = FISHER[name]
+@each_row("last, loss", FISHER)
+def test_a_fisher_matrix_of_another_likelihood_is_refused(last, loss):
     module = Own(lambda m, t: last(m.net(t)), net=mlp())
     with refusal(r"the slope of the loss is not that of minus the logarithm of a density"):
-        ParameterOperator(module, loss, data(), part="fisher")
+        operator(module, loss=loss, part="fisher")
     for kind in ("categorical", "bernoulli", "normal"):
         with refusal("the slope of the loss"):
-            ParameterOperator(module, loss, data(), part="fisher", likelihood=kind)
+            operator(module, loss=loss, part="fisher", likelihood=kind)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
 def test_binary_labels_as_whole_numbers_are_those_as_real_ones(dtype):
-    x, y = data(6)
-    module = Own(lambda m, t: m.net(t)[:, 0], net=mlp())
+    module, (x, y) = Own(lambda m, t: m.net(t)[:, 0], net=mlp()), data()
 
     def loss(f, y):
         return F.binary_cross_entropy_with_logits(f, y.double())
 
-    given = [(x, (y > 0).to(kind)) for kind in (dtype, torch.float64)]
-    whole, real = (ParameterOperator(module, loss, batch, part="fisher") for batch in given)
+    whole = operator(module, (x, (y > 0).to(dtype)), loss, part="fisher")
+    real = operator(module, (x, (y > 0).double()), loss, part="fisher")
     assert whole.likelihood == "bernoulli" and relative(whole.dense(), real.dense()) < 1e-12
 
 
-@pytest.mark.parametrize("ignored", [False, True])
-def test_another_part_of_an_operator_has_the_checks_of_its_own(ignored):
+def test_another_part_of_an_operator_has_the_checks_of_its_own():
     """An empirical Fisher matrix needs a plain mean over all examples."""
     x, y = data(9)
-    y[-2:] = -100 if ignored else 1
-    operator = ParameterOperator(mlp(), CROSS, (x, y))
-    made = partial(ParameterOperator, mlp(), CROSS, (x, y), part="empirical_fisher")
-    twin = partial(operator.with_part, "empirical_fisher")
-    if ignored:
-        for make in (made, twin):
-            with refusal("plain mean over the examples"):
-                make()
-    else:
-        assert torch.equal(twin().dense(), made().dense()) and twin().checks == made().checks
-        assert operator.counts == twin().counts == [9]
+    first = operator(mlp(), (x, y))
+    made, twin = (
+        operator(mlp(), (x, y), part="empirical_fisher"),
+        first.with_part("empirical_fisher"),
+    )
+    assert torch.equal(twin.dense(), made.dense()) and twin.checks == made.checks
+    assert first.counts == twin.counts == [9]
+    y[-2:] = -100
+    with refusal("plain mean over the examples"):
+        operator(mlp(), (x, y), part="empirical_fisher")
+    with refusal("plain mean over the examples"):
+        operator(mlp(), (x, y)).with_part("empirical_fisher")
