@@ -13,6 +13,12 @@ from tests.run.toy import Toy
 TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
 
 
+def flipped(content: bytes, at: int = 0) -> bytes:
+    """One bit changed, in the middle if no place is given."""
+    at = at or len(content) // 2
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed store; nothing changes it."""

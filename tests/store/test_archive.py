@@ -15,7 +15,7 @@ from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Store, merge
 from tests.run.conftest import opened, packed
-from tests.store.conftest import TOY
+from tests.store.conftest import TOY, flipped
 
 
 @pytest.fixture(scope="session")
@@ -43,11 +43,8 @@ def test_published_cells_count_as_stored_for_every_reader(archive, tmp_path, cap
     outcome = run(job(work))
     assert (len(outcome.measured), len(outcome.stored)) == (0, 3)
     lines, left = survey([job(work)])
-    assert (
-        "3 of 3 cells are stored (all published)" in lines[0]
-        and left == []
-        and "nothing to do" in plan([job(work)])[-2]
-    )
+    assert "3 of 3 cells are stored (all published)" in lines[0] and left == []
+    assert "nothing to do" in plan([job(work)])[-2]
     assert verify_jobs([job(work)], sample=0) == 0 and check_store(work) == 0
     assert "3 cells are whole, 0 damaged" in capsys.readouterr().out
     assert len(merge(Store(work, "toy").all())["numbers"]) == 60
@@ -79,8 +76,7 @@ def broken(content, file):
     """The archive with a bit of one entry's content changed; sizes and checksums as before."""
     with zipfile.ZipFile(io.BytesIO(content)) as found:
         entry = found.read(file)
-    at = content.index(entry) + len(entry) // 2
-    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+    return flipped(content, content.index(entry) + len(entry) // 2)
 
 
 @pytest.mark.parametrize("file", ["cell.json", "numbers.csv.gz"])

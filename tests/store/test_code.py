@@ -28,18 +28,15 @@ def mine(tmp_path, monkeypatch):
     """(folder of a package, an experiment of it)."""
     folder = tmp_path / "mine_of_code"
     folder.mkdir()
-    for name, text in {
-        "__init__": "",
-        "settings": SETTINGS,
-        "measure": MEASURE,
-        "report": "",
-    }.items():
+    texts = {"__init__": "", "settings": SETTINGS, "measure": MEASURE, "report": ""}
+    for name, text in texts.items():
         (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     forget()
     yield folder, import_module("mine_of_code.settings").Mine()
-    for name in [name for name in sys.modules if name.startswith("mine_of_code")]:
-        del sys.modules[name]
+    for name in list(sys.modules):
+        if name.startswith("mine_of_code"):
+            del sys.modules[name]
     forget()
 
 
@@ -105,8 +102,6 @@ def test_a_run_with_other_code_says_so_in_one_line(toy_conf, tmp_path, monkeypat
 def test_the_code_of_an_experiment_is_that_of_its_paper_and_of_what_measures():
     names = code._files(type(preview("exp1_resonance")).__module__)
     assert "experiments/dag/exp1/settings.py" in names and "runner/curvature/verify.py" in names
-    places = {"/".join(name.split("/")[:2]) for name in names}
-    assert {place for place in places if place.startswith("experiments/")} == {"experiments/dag"}
-    assert {place.removeprefix("runner/") for place in places if place.startswith("runner/")} == {
-        *code.MEASURING
-    }
+    places = {tuple(name.split("/")[:2]) for name in names}
+    assert {place for top, place in places if top == "experiments"} == {"dag"}
+    assert {place for top, place in places if top == "runner"} == {*code.MEASURING}

@@ -29,7 +29,7 @@ from runner.store.store import Store
 from runner.store.upkeep import make_ready
 from tests.errors import refusal
 from tests.run.conftest import as_folders, cell_tables, entries_of, opened
-from tests.store.conftest import TOY
+from tests.store.conftest import TOY, flipped
 
 
 def edited(path, change):
@@ -61,12 +61,6 @@ def instead(path, make):
     """Something else in place of a file or folder."""
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     make(path)
-
-
-def flipped(content, at=None):
-    """One bit changed, in the middle if no place is given."""
-    at = at or len(content) // 2
-    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
 def last_digit(rows):

@@ -27,11 +27,15 @@ def files(folder):
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
 
 
+def entries(store):
+    """Every file of the cells of a store."""
+    return sorted(entry for cell in store.all() for entry in cell.entries())
+
+
 def test_a_cell_is_one_zip_file_whose_entries_an_archive_takes_over(job):
     paths = sorted(job.store.cells.iterdir())
     assert [path.name for path in paths] == [f"{name}.zip" for name in job.store.names()]
-    entries = [entry for cell in job.store.all() for entry in cell.entries()]
-    assert sorted(entries) == sorted(packed(job.store.cells))
+    assert entries(job.store) == sorted(packed(job.store.cells))
     for path in paths:
         cell = job.store.get(path.stem)
         assert path.read_bytes() == archive_bytes(cell.entries())
@@ -44,10 +48,7 @@ def test_a_cell_is_one_zip_file_whose_entries_an_archive_takes_over(job):
 def test_cells_that_are_folders_are_read_and_put_into_zip_files_once(job, calm):
     as_folders(job.store.cells)
     before = files(job.outputs)
-    expected = dict(packed(calm / "toy" / "cells"))
-    assert {
-        name: content for cell in job.store.all() for name, content in cell.entries()
-    } == expected
+    assert entries(job.store) == sorted(packed(calm / "toy" / "cells"))
     assert check_store(job.outputs) == 0 and files(job.outputs) == before
     outcome = run(job)
     assert (len(outcome.measured), len(outcome.stored)) == (0, 3)
@@ -65,8 +66,7 @@ def test_a_kill_at_any_step_of_packing_loses_no_cell(job, calm, monkeypatch):
     folders = job.outputs.with_name("folders")
     shutil.copytree(job.outputs, folders)
     for number in kills(monkeypatch, lambda: make_ready(job.store)):
-        found = {name: content for cell in job.store.all() for name, content in cell.entries()}
-        assert found == dict(wanted) and not job.store.damaged, number
+        assert entries(job.store) == sorted(wanted) and not job.store.damaged, number
         make_ready(job.store)
         assert packed(job.store.cells) == wanted and not unfinished(job.store), number
         assert not any(path.is_dir() for path in job.store.cells.iterdir())
@@ -129,10 +129,13 @@ def test_what_was_being_written_goes_unless_it_is_held(job):
         unpacked(store.working.path(name), store.cells)
         (store.cells / name).rename(folder)
     (store.cells / ".tmp-mine").mkdir()
+    (store.cells / ".mine.zip").touch()
+    assert check_store(job.outputs) == 0
     with store.lock(name):
         make_ready(job.store)
         assert unfinished(store) == sorted([left, *earlier])
     make_ready(job.store)
     assert unfinished(store) == [] and (store.cells / ".tmp-mine").is_dir()
+    assert (store.cells / ".mine.zip").is_file()
     kept = [store.root / "quarantine" / folder.name[1:] / "cell.json" for folder in earlier]
     assert all(path.is_file() for path in kept) and store.has(name)
