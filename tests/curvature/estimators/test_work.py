@@ -4,53 +4,45 @@ import io
 import math
 import sys
 import time
+from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 import runner.curvature as rc
 from runner.curvature.estimators import examples
 from runner.curvature.estimators.ratios import InterLayerMetrics
 from runner.curvature.estimators.work import Budget, interactive
-from tests.draws import seeded
+from tests.curvature.cases import Own
+from tests.curvature.estimators.matrices import Grouped, spectrum
+from tests.draws import normal, seeded, tanh_net
 from tests.errors import refusal
 
 SIZE = 400
-VALUES = torch.linspace(0, 1, SIZE, dtype=torch.float64) ** 3
 
 
-class Counted:
+class Counted(Grouped):
     """A diagonal matrix that counts its columns, and may wait or be interrupted."""
 
-    dtype, device = torch.float64, torch.device("cpu")
     columns, few, enough = SIZE, 50, 60
 
     def __init__(self, stop=math.inf, seconds=0.0):
-        self.shape, self.sizes = (SIZE, SIZE), {"a": 150, "b": 250}
-        self.groups = {"a": slice(0, 150), "b": slice(150, SIZE)}
+        super().__init__(torch.diag(spectrum(0, 1, SIZE) ** 3), a=slice(150), b=slice(150, SIZE))
         self.count, self.stop, self.seconds = 0, stop, seconds
 
     def __matmul__(self, v):
-        self.count += v.shape[1] if v.dim() == 2 else 1
+        self.count += v[0].numel()
         if self.count > self.stop:
             raise KeyboardInterrupt
         time.sleep(self.seconds)
-        return VALUES[:, None] * v if v.dim() == 2 else VALUES * v
+        return super().__matmul__(v)
 
 
 class ThreeBatches(Counted):
     """An operator that is asked for each of three batches."""
 
     columns, few, enough = 3 * SIZE, 300, 280
-
-
-class OwnLoss(torch.nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x, y):
-        return torch.nn.functional.mse_loss(self.net(x), y)
 
 
 class Network(rc.ParameterOperator):
@@ -60,13 +52,12 @@ class Network(rc.ParameterOperator):
 
     def __init__(self, stop=math.inf, seconds=0.0, own_loss=False):
         torch.manual_seed(0)
-        layers = [torch.nn.Linear(4, 20), torch.nn.Tanh(), torch.nn.Linear(20, 2)]
-        data = torch.randn(5, 4).double(), torch.randn(5, 2).double()
-        net = torch.nn.Sequential(*layers).double()
+        net, data = tanh_net(4, 20, 2).double(), (normal(5, 4), normal(5, 2))
         if own_loss:
-            super().__init__(OwnLoss(net), None, (data, None))
+            own = Own(lambda m, x, y: nn.functional.mse_loss(m.net(x), y), net=net)
+            super().__init__(own, None, (data, None))
         else:
-            super().__init__(net, torch.nn.MSELoss(), data)
+            super().__init__(net, nn.MSELoss(), data)
         self.counter = Counted(stop, seconds)
 
     @property
@@ -75,7 +66,7 @@ class Network(rc.ParameterOperator):
 
     def apply(self, directions):
         rows = next(iter(directions.values()))
-        self.counter @ torch.zeros(SIZE, len(rows), dtype=torch.float64)
+        self.counter @ torch.zeros(SIZE, len(rows)).double()
         return super().apply(directions)
 
 
@@ -95,12 +86,12 @@ def from_sketches(operator, **more):
 
 
 ESTIMATORS = {
-    "trace": (lambda h, **more: rc.trace_estimate(h, 100, **more), Counted),
-    "bound": (lambda h, **more: rc.upper_bound_estimate(h, 100, **more), Counted),
-    "diagonal": (lambda h, **more: rc.diagonal_estimate(h, 100, **more), Counted),
-    "density": (lambda h, **more: rc.spectral_density(h, 3, 60, **more), Counted),
-    "eigenpairs": (lambda h, **more: rc.top_eigenpairs(h, 6, **more), Counted),
-    "coupling": (lambda h, **more: rc.discarded_coupling(h, 60, **more), Counted),
+    "trace": (partial(rc.trace_estimate, products=100), Counted),
+    "bound": (partial(rc.upper_bound_estimate, probes=100), Counted),
+    "diagonal": (partial(rc.diagonal_estimate, products=100), Counted),
+    "density": (partial(rc.spectral_density, probes=3, steps=60), Counted),
+    "eigenpairs": (partial(rc.top_eigenpairs, k=6), Counted),
+    "coupling": (partial(rc.discarded_coupling, probes=60), Counted),
     "metrics": (rc.inter_layer_metrics, Network),
     "metrics by probes": (by_probes, Network),
     "batches": (over_batches, ThreeBatches),
@@ -190,42 +181,50 @@ def test_the_random_state_of_torch_is_left_alone_and_calls_repeat(estimate, oper
     assert not any(reasons_of(estimate(measured[2], generator=seeded(7))))
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What a call writes to standard error."""
+
+    def written(call, *given, stream=io.StringIO, **more):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream())
+            call(*given, **more)
+            return sys.stderr.getvalue()
+
+    return written
+
+
 @EACH
 def test_a_bar_is_shown_where_it_is_asked_for_and_by_default_only_to_somebody(
-    estimate, operator, monkeypatch
+    estimate, operator, shown
 ):
-    shown = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", shown)
-    estimate(operator())
-    assert shown.getvalue() == "" and not interactive()  # neither a terminal nor a notebook
-    estimate(operator(), progress=True)
-    assert "products" in shown.getvalue()
+    assert shown(estimate, operator()) == ""
+    assert "products" in shown(estimate, operator(), progress=True)
 
 
-def test_a_numerical_check_shows_its_gradients_where_it_is_asked_for(monkeypatch):
-    net, data = (
-        torch.nn.Linear(3, 2).double(),
-        (torch.ones(4, 3).double(), torch.zeros(4, 2).double()),
-    )
-    operator, shown = rc.ParameterOperator(net, torch.nn.MSELoss(), data), io.StringIO()
-    monkeypatch.setattr(sys, "stderr", shown)
-    assert rc.verify(operator).ok and shown.getvalue() == ""
-    assert rc.verify(operator, progress=True).ok
-    assert "numerical check" in shown.getvalue() and "gradients" in shown.getvalue()
+def test_a_numerical_check_shows_its_gradients_where_it_is_asked_for(shown):
+    data = torch.ones(4, 3).double(), torch.zeros(4, 2).double()
+    operator = rc.ParameterOperator(nn.Linear(3, 2).double(), nn.MSELoss(), data)
+    assert shown(rc.verify, operator) == ""
+    bar = shown(rc.verify, operator, progress=True)
+    assert "numerical check" in bar and "gradients" in bar
 
 
-def test_a_bar_appears_after_two_seconds_in_a_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    quick, slow = Terminal(), Terminal()
+def test_a_bar_appears_after_two_seconds_in_a_terminal(monkeypatch, shown):
     monkeypatch.setattr("runner.curvature.estimators.work.DELAY", 0.3)
-    monkeypatch.setattr(sys, "stderr", quick)
-    rc.trace_estimate(Counted(), 100)
-    monkeypatch.setattr(sys, "stderr", slow)
-    rc.trace_estimate(Counted(seconds=0.06), 100)
-    assert quick.getvalue() == "" and "trace" in slow.getvalue()
+    assert shown(rc.trace_estimate, Counted(), 100, stream=Terminal) == ""
+    assert "trace" in shown(rc.trace_estimate, Counted(seconds=0.06), 100, stream=Terminal)
+
+
+def test_bars_are_for_terminals_and_notebooks(monkeypatch):
+    for stream, expected in ((io.StringIO(), False), (Terminal(), True)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert interactive() == expected
     monkeypatch.setenv("TQDM_DISABLE", "1")
     assert not interactive()
 
