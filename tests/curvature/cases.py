@@ -36,12 +36,11 @@ class Case:
 
 
 def block(i, o, act, norm=False):
-    parts = [nn.Linear(i, o), *([nn.LayerNorm(o)] if norm else []), act()]
-    module = nn.Sequential(*parts).double()
-    if norm:
-        with torch.no_grad():
-            module[1].weight.uniform_(0.5, 1.5)
-            module[1].bias.normal_()
+    if not norm:
+        return nn.Sequential(nn.Linear(i, o), act()).double()
+    module = nn.Sequential(nn.Linear(i, o), nn.LayerNorm(o), act()).double()
+    nn.init.uniform_(module[1].weight, 0.5, 1.5)
+    nn.init.normal_(module[1].bias)
     return module
 
 
@@ -51,16 +50,13 @@ def linear(i, o):
 
 def graph(loss="cross_entropy", **nodes):
     """Nodes by name, each with the names of its parents and its function."""
-    return Dag(
-        [Node(name, tuple(parents.split()), fn) for name, (parents, fn) in nodes.items()], loss
-    )
+    stated = [Node(name, tuple(parents.split()), fn) for name, (parents, fn) in nodes.items()]
+    return Dag(stated, loss)
 
 
 def chain(act):
-    return Dag.from_sequential(
-        [block(5, 4, act), block(4, 6, act), block(6, 3, act), linear(3, 4)],
-        names=["a", "b", "c", "out"],
-    )
+    layers = [block(5, 4, act), block(4, 6, act), block(6, 3, act), linear(3, 4)]
+    return Dag.from_sequential(layers, names=["a", "b", "c", "out"])
 
 
 def chain_layer_norm(act):
@@ -69,10 +65,9 @@ def chain_layer_norm(act):
 
 
 def residual(act):
-    nodes = [Node("proj", ("input",), block(5, 4, act, norm=True))]
-    for i in range(3):
-        nodes.append(Node(f"r{i}", (nodes[-1].name,), Residual(block(4, 4, act), scale=3**-0.5)))
-    return Dag([*nodes, Node("out", (nodes[-1].name,), linear(4, 3))])
+    blocks = (Residual(block(4, 4, act), scale=3**-0.5) for _ in range(3))
+    layers = [block(5, 4, act, norm=True), *blocks, linear(4, 3)]
+    return Dag.from_sequential(layers, names=["proj", "r0", "r1", "r2", "out"])
 
 
 def skip(act):
@@ -167,9 +162,8 @@ def nested_branches(act):
 def convolution(act):
     """Convolution, evaluation-mode BatchNorm, pooling: node outputs with three dimensions."""
     stem = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), act()).double()
-    with torch.no_grad():
-        stem[1].running_mean.normal_()
-        stem[1].running_var.uniform_(0.5, 2)
+    nn.init.normal_(stem[1].running_mean)
+    nn.init.uniform_(stem[1].running_var, 0.5, 2)
     return graph(
         stem=("input", stem.eval()),
         conv=("stem", nn.Sequential(nn.Conv2d(2, 2, 2, padding=1), act()).double()),
@@ -178,17 +172,11 @@ def convolution(act):
     )
 
 
-KINDS = (
-    chain,
-    chain_layer_norm,
-    residual,
-    skip,
-    diamond_sum,
-    diamond_cat,
-    shared_weights,
-    attention,
+MADE = (
+    *(chain, chain_layer_norm, residual, skip, diamond_sum, diamond_cat),
+    *(shared_weights, attention, nested_branches, convolution),
 )
-GRAPHS = {made.__name__: made for made in (*KINDS, nested_branches, convolution)}
+GRAPHS = {made.__name__: made for made in MADE}
 
 
 def make(graph, activation="smooth", batch=3, seed=0):
@@ -198,19 +186,17 @@ def make(graph, activation="smooth", batch=3, seed=0):
     x = normal(batch, *shape)
     with torch.no_grad():
         output = dag.forward(x)[dag.output]
-    y = (
-        torch.randint(0, output.shape[1], (batch,))
-        if dag.loss.name == "cross_entropy"
-        else torch.randn_like(output)
-    )
+    if dag.loss.name == "cross_entropy":
+        y = torch.randint(0, output.shape[1], (batch,))
+    else:
+        y = torch.randn_like(output)
     return Case(f"{graph}-{activation}", dag, x, y)
 
 
 KINKED = ("chain_layer_norm", "skip", "convolution")
-ALL = [(graph, "smooth") for graph in GRAPHS] + [
-    pytest.param(graph, "relu", marks=[] if graph in KINKED else [pytest.mark.slow])
-    for graph in GRAPHS
-]
+ALL = [(graph, "smooth") for graph in GRAPHS]
+ALL += [(graph, "relu") for graph in KINKED]
+ALL += [pytest.param(g, "relu", marks=pytest.mark.slow) for g in GRAPHS if g not in KINKED]
 """(graph, activation): every graph with a smooth activation; with ReLU, three of them every day."""
 
 
@@ -223,9 +209,8 @@ def shapes_of(case, nodes):
 def dense_hessian(case, nodes):
     """Blocks of the dense Hessian with respect to perturbations added to node outputs (the
     oracle)."""
-    return hessian_blocks(
-        lambda shifts: case.dag.mean_loss(case.x, case.y, shifts), shapes_of(case, nodes)
-    )
+    loss = lambda shifts: case.dag.mean_loss(case.x, case.y, shifts)  # noqa: E731
+    return hessian_blocks(loss, shapes_of(case, nodes))
 
 
 def dense_gauss_newton(case, nodes):
@@ -247,7 +232,6 @@ def relative_error(found, expected):
 
 X = normal(4, 6, generator=seeded())
 Y = torch.tensor([0, 1, 2, 0])
-PAIR = [("0", "0")]
 
 
 def mlp(outputs=3):
@@ -258,10 +242,8 @@ def mlp(outputs=3):
 def between(fn, dtype=torch.float64, loss="cross_entropy", outputs=3):
     """input -> h (Linear) -> a (fn) -> out (Linear)."""
     torch.manual_seed(2)
-    first, last = nn.Linear(6, 5).to(dtype), nn.Linear(5, outputs).to(dtype)
-    return Dag(
-        [Node("h", ("input",), first), Node("a", ("h",), fn), Node("out", ("a",), last)], loss
-    )
+    layers = [nn.Linear(6, 5).to(dtype), fn, nn.Linear(5, outputs).to(dtype)]
+    return Dag.from_sequential(layers, loss, ["h", "a", "out"])
 
 
 def with_backward(forward, backward):

@@ -32,9 +32,8 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.downsample = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+            shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outputs))
 
     def forward(self, x):
         identity = x
@@ -52,11 +51,9 @@ class ResNet(nn.Module):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(1, 2, 3, 1, 1, bias=False), nn.BatchNorm2d(2)
         self.relu = nn.ReLU(inplace=True)
-        stages = [
-            nn.Sequential(BasicBlock(i, o, s), BasicBlock(o, o))
-            for i, o, s in ((2, 2, 1), (2, 3, 2), (3, 4, 2))
-        ]
-        self.layer1, self.layer2, self.layer3 = stages
+        self.layer1 = nn.Sequential(BasicBlock(2, 2), BasicBlock(2, 2))
+        self.layer2 = nn.Sequential(BasicBlock(2, 3, 2), BasicBlock(3, 3))
+        self.layer3 = nn.Sequential(BasicBlock(3, 4, 2), BasicBlock(4, 4))
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(4, 3)
 
     def forward(self, x):
@@ -102,9 +99,8 @@ class CausalAttention(nn.Module):
 
     def forward(self, x):
         q, k, v = (t.unflatten(2, (2, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
-        return self.proj(
-            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        )
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.proj(mixed.transpose(1, 2).flatten(2))
 
 
 class LanguageModel(nn.Module):
@@ -113,11 +109,8 @@ class LanguageModel(nn.Module):
     def __init__(self, flat=False, vocabulary=5, width=4, length=3):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.ln1, self.attn, self.ln2 = (
-            nn.LayerNorm(width),
-            CausalAttention(width),
-            nn.LayerNorm(width),
-        )
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attn = CausalAttention(width)
         self.mlp = nn.Sequential(nn.Linear(width, 6), nn.SiLU(), nn.Linear(6, width))
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.wte.weight
@@ -147,7 +140,7 @@ class Mixture(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem, self.gate = nn.Linear(3, 4), nn.Linear(4, 2)
-        self.experts = nn.ModuleList([nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(2)])
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh()) for _ in range(2))
         self.head = nn.Linear(4, 3)
 
     def forward(self, x):
@@ -236,91 +229,87 @@ def ready(module):
     return module.double().eval()
 
 
+CROSS_ENTROPY = nn.CrossEntropyLoss()
+
+
+def case(module, given, target, loss=CROSS_ENTROPY, nodes=None, **more):
+    """Of a module that is made ready."""
+    return ModuleCase(ready(module), given, target, loss, nodes, **more)
+
+
 def classes(n, k=3):
     return torch.arange(n) % k
-
-
-def convnet():
-    parts = [
-        nn.Conv2d(1, 2, 3),
-        nn.BatchNorm2d(2),
-        nn.SiLU(),
-        nn.Conv2d(2, 2, 2),
-        nn.BatchNorm2d(2),
-        nn.SiLU(),
-    ]
-    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(8, 3))
-
-
-def mlp():
-    return nn.Sequential(
-        nn.Linear(4, 5), nn.LayerNorm(5), nn.SiLU(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)
-    )
 
 
 def x(*shape):
     return normal(*shape)
 
 
-def lstm(batch_first):
-    given = x(3, 2, 2) if batch_first else x(2, 3, 2)
-    options, dims = ({}, {}) if batch_first else ({"batch_dim": 1}, {"embed": 1, "lstm": 1})
-    return ModuleCase(
-        ready(recurrent(batch_first)),
-        given,
-        classes(3, 2),
-        nn.CrossEntropyLoss(),
-        None,
-        options,
-        dims,
-    )
+def mlp():
+    layers = [nn.Linear(4, 5), nn.LayerNorm(5), nn.SiLU(), nn.Linear(5, 4), nn.Tanh()]
+    return ready(nn.Sequential(*layers, nn.Linear(4, 3)))
+
+
+def convnet():
+    first, second = nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 2)
+    layers = [first, nn.BatchNorm2d(2), nn.SiLU(), second, nn.BatchNorm2d(2), nn.SiLU()]
+    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, 3))
+    return case(module, x(2, 1, 5, 5), classes(2), nodes=["0", "2", "5"])
+
+
+def lstm_sequence_first():
+    dims = {"embed": 1, "lstm": 1}
+    about = {"options": {"batch_dim": 1}, "dims": dims}
+    return case(recurrent(False), x(2, 3, 2), classes(3, 2), **about)
 
 
 def hidden_state():
     nodes, place = {"embed": None, "lstm": "1.0"}, {"lstm": 1}
-    return ModuleCase(
-        ready(recurrent()), x(3, 2, 2), classes(3, 2), "cross_entropy", nodes, {}, place, place
-    )
+    about = {"dims": place, "leaves": place}
+    return case(recurrent(), x(3, 2, 2), classes(3, 2), "cross_entropy", nodes, **about)
 
 
 def transformer():
-    layer = nn.TransformerEncoderLayer(
-        4, 2, 5, dropout=0.1, activation="gelu", batch_first=True, norm_first=True
-    )
-    module = nn.Sequential(
-        nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Flatten(), nn.Linear(12, 3)
-    )
+    kind = {"activation": "gelu", "batch_first": True, "norm_first": True}
+    layer = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.1, **kind)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    module = nn.Sequential(encoder, nn.Flatten(), nn.Linear(12, 3))
     nodes = ["0.layers.*", "0.layers.1.self_attn", "0.layers.*.linear1"]
-    return ModuleCase(
-        ready(module), x(2, 3, 4), classes(2), nn.CrossEntropyLoss(label_smoothing=0.1), nodes
-    )
+    return case(module, x(2, 3, 4), classes(2), nn.CrossEntropyLoss(label_smoothing=0.1), nodes)
 
 
 def mixture():
     """A mixture that sends some of its examples to each of the experts."""
     while True:
-        module, given = ready(Mixture()), x(5, 3)
-        chosen = module.gate(torch.tanh(module.stem(given))).argmax(1)
+        found = case(Mixture(), x(5, 3), classes(5), nodes=["stem", "gate"])
+        module = found.module
+        chosen = module.gate(torch.tanh(module.stem(found.given))).argmax(1)
         if 0 < chosen.sum() < 5:
-            return ModuleCase(module, given, classes(5), nn.CrossEntropyLoss(), ["stem", "gate"])
+            return found
 
 
 def checkpointed(reentrant):
-    module, plain = ready(Checkpointed(reentrant)), ready(Checkpointed(None))
+    module, plain = Checkpointed(reentrant), ready(Checkpointed(None))
     plain.load_state_dict(module.state_dict())
-    return ModuleCase(module, x(3, 3), classes(3, 2), F.cross_entropy, ["body.*"], oracle=plain)
+    return case(module, x(3, 3), classes(3, 2), F.cross_entropy, ["body.*"], oracle=plain)
 
 
 def resnet():
     nodes = ["conv1", "layer*.0", "layer1.1.bn2", "layer2.0.relu", "fc"]
-    return ModuleCase(ready(ResNet()), x(2, 1, 4, 4), classes(2), nn.CrossEntropyLoss(), nodes)
+    return case(ResNet(), x(2, 1, 4, 4), classes(2), nodes=nodes)
 
 
 def mask_case():
     mask = torch.tensor([[False, False, True], [False, False, False]])
     given = ((x(2, 3, 2),), {"mask": mask, "scale": 0.7})
     nodes = ["embed", "blocks.*", "blocks.*.attn", "blocks.1.mlp.0", "blocks.0.norm2"]
-    return ModuleCase(ready(Encoder()), given, classes(2), logits_loss, nodes)
+    return case(Encoder(), given, classes(2), logits_loss, nodes)
+
+
+def language_model(flat=False):
+    target = classes(6, 4)
+    target, loss = (target, CROSS_ENTROPY) if flat else (target.view(2, 3), tokens_loss)
+    return case(LanguageModel(flat), classes(6, 5).view(2, 3), target, loss)
 
 
 def two_inputs():
@@ -330,10 +319,10 @@ def two_inputs():
         h = torch.tanh(m.left(a)) * keep.to(a.dtype)[:, None] + m.right(b).sin()
         return m.head((mask.to(a.dtype) @ h.unsqueeze(2)).squeeze(2)), None
 
-    module = ready(Own(forward, left=nn.Linear(3, 4), right=nn.Linear(2, 4), head=nn.Linear(4, 2)))
+    module = Own(forward, left=nn.Linear(3, 4), right=nn.Linear(2, 4), head=nn.Linear(4, 2))
     keep, mask = torch.tensor([True, False, True, True]), torch.ones(4, 4).tril()
     given = {"a": x(4, 3), "b": x(4, 2).float().double(), "keep": keep, "mask": mask}
-    return ModuleCase(module, given, classes(4, 2), nn.CrossEntropyLoss(), None, {"output": 0})
+    return case(module, given, classes(4, 2), options={"output": 0})
 
 
 def tokens_and_features():
@@ -345,11 +334,9 @@ def tokens_and_features():
         F.silu(h, inplace=True)
         return m.head(h)
 
-    module = ready(
-        Own(forward, embed=nn.Embedding(5, 4), features=nn.Linear(2, 4), head=nn.Linear(4, 2))
-    )
+    layers = {"embed": nn.Embedding(5, 4), "features": nn.Linear(2, 4), "head": nn.Linear(4, 2)}
     given = {"tokens": classes(6, 5).view(3, 2), "features": x(3, 2)}
-    return ModuleCase(module, given, classes(3, 2), nn.CrossEntropyLoss())
+    return case(Own(forward, **layers), given, classes(3, 2))
 
 
 class Unusual(nn.Module):
@@ -388,8 +375,8 @@ def cells():
         return m.head(m.layer(torch.stack(rows, 1))[0].mean(1))
 
     layer = nn.GRU(2, 2, bidirectional=True, batch_first=True)
-    module = ready(Own(forward, cell=nn.LSTMCell(2, 2), layer=layer, head=nn.Linear(4, 2)))
-    return ModuleCase(module, x(2, 3, 2), classes(2), nn.CrossEntropyLoss())
+    module = Own(forward, cell=nn.LSTMCell(2, 2), layer=layer, head=nn.Linear(4, 2))
+    return case(module, x(2, 3, 2), classes(2))
 
 
 def weight_normed():
@@ -402,8 +389,8 @@ def weight_normed():
 
     first = weight_norm(nn.Conv1d(2, 4, 3, padding=2, dilation=2))
     second = weight_norm(nn.Conv1d(4, 4, 3, padding=1, groups=2))
-    module = ready(Own(forward, first=first, second=second, head=nn.Linear(4, 2)))
-    return ModuleCase(module, x(3, 2, 5), classes(3, 2), nn.CrossEntropyLoss())
+    module = Own(forward, first=first, second=second, head=nn.Linear(4, 2))
+    return case(module, x(3, 2, 5), classes(3, 2))
 
 
 class UNet(nn.Module):
@@ -413,9 +400,8 @@ class UNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.down = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.SiLU())
-        self.deep = nn.Sequential(
-            nn.Conv2d(4, 4, 3, stride=2, padding=1), nn.InstanceNorm2d(4), nn.GELU()
-        )
+        smaller = nn.Conv2d(4, 4, 3, stride=2, padding=1)
+        self.deep = nn.Sequential(smaller, nn.InstanceNorm2d(4), nn.GELU())
         self.up = nn.ConvTranspose2d(4, 4, 2, stride=2)
         self.out = nn.Conv2d(8, 2, 1)
 
@@ -430,59 +416,38 @@ def bag_of_words():
     def forward(m, words, weights, features):
         return m.head(torch.tanh(m.mix(m.bag(words, per_sample_weights=weights), features)))
 
-    module = ready(
-        Own(
-            forward,
-            bag=nn.EmbeddingBag(7, 3, mode="sum"),
-            mix=nn.Bilinear(3, 2, 4),
-            head=nn.Linear(4, 2),
-        )
-    )
+    bag = nn.EmbeddingBag(7, 3, mode="sum")
+    module = Own(forward, bag=bag, mix=nn.Bilinear(3, 2, 4), head=nn.Linear(4, 2))
     words = torch.tensor([[0, 1, 6], [2, 2, 3], [4, 5, 0], [6, 1, 1]])
     given = {"words": words, "weights": torch.rand(4, 3, dtype=torch.float64), "features": x(4, 2)}
-    return ModuleCase(module, given, classes(4, 2), nn.CrossEntropyLoss())
+    return case(module, given, classes(4, 2))
 
 
 MODULES = {
-    "mlp": lambda: ModuleCase(ready(mlp()), x(3, 4), classes(3), nn.CrossEntropyLoss(), "*"),
-    "convnet": lambda: ModuleCase(
-        ready(convnet()), x(2, 1, 5, 5), classes(2), nn.CrossEntropyLoss(), ["0", "2", "5"]
-    ),
+    "mlp": lambda: ModuleCase(mlp(), x(3, 4), classes(3), CROSS_ENTROPY, "*"),
+    "convnet": convnet,
     "resnet": resnet,
     "multihead attention": mask_case,
-    "language model": lambda: ModuleCase(
-        ready(LanguageModel()), classes(6, 5).view(2, 3), classes(6, 4).view(2, 3), tokens_loss
-    ),
-    "flat language model": lambda: ModuleCase(
-        ready(LanguageModel(flat=True)),
-        classes(6, 5).view(2, 3),
-        classes(6, 4),
-        nn.CrossEntropyLoss(),
-    ),
-    "lstm": lambda: lstm(True),
-    "lstm sequence first": lambda: lstm(False),
+    "language model": language_model,
+    "flat language model": lambda: language_model(flat=True),
+    "lstm": lambda: case(recurrent(), x(3, 2, 2), classes(3, 2)),
+    "lstm sequence first": lstm_sequence_first,
     "lstm hidden state": hidden_state,
     "transformer encoder": transformer,
     "mixture": mixture,
-    "reused": lambda: ModuleCase(
-        ready(reused()), x(3, 3), x(3, 2), nn.MSELoss(), ["act", "layer", "head"]
-    ),
+    "reused": lambda: case(reused(), x(3, 3), x(3, 2), nn.MSELoss(), ["act", "layer", "head"]),
     "two inputs": two_inputs,
     "tokens and features": tokens_and_features,
-    "unusual": lambda: ModuleCase(ready(Unusual()), x(1, 3), classes(1, 2), nn.CrossEntropyLoss()),
+    "unusual": lambda: case(Unusual(), x(1, 3), classes(1, 2)),
     "cells": cells,
     "checkpointed": lambda: checkpointed(False),
     "checkpointed reentrant": lambda: checkpointed(True),
     "compiled": lambda: ModuleCase(
-        torch.compile(ready(mlp()), backend="eager"), x(3, 4), classes(3), F.cross_entropy, "*"
+        torch.compile(mlp(), backend="eager"), x(3, 4), classes(3), F.cross_entropy, "*"
     ),
     "weight norm": weight_normed,
-    "unet": lambda: ModuleCase(
-        ready(UNet()),
-        x(2, 1, 4, 4),
-        classes(32, 2).view(2, 4, 4),
-        nn.CrossEntropyLoss(),
-        ["down", "up", "out"],
+    "unet": lambda: case(
+        UNet(), x(2, 1, 4, 4), classes(32, 2).view(2, 4, 4), nodes=["down", "up", "out"]
     ),
     "embedding bag": bag_of_words,
 }
@@ -493,64 +458,64 @@ def make_module(name):
     return MODULES[name]()
 
 
-def hessian_by_hooks(case, nodes):
-    """Blocks of torch's dense Hessian in e_v, which forward hooks add to the first tensor of each
-    call's output."""
-    module = case.oracle or getattr(case.module, "_orig_mod", case.module)
-    calls = {
-        node: (node.partition("#")[0], int(node.partition("#")[2] or 1))
-        for node in nodes
-        if node != "output"
-    }
-    args, kwargs = arguments(case.given)
-    shapes = {}
+class ShiftedLoss:
+    """The loss of a case as a function of shifts e_v, which forward hooks add to the first tensor
+    of each call's output."""
 
-    def added(node, t, dim, shifts):
+    def __init__(self, case, nodes):
+        self.case, self.nodes, self.calls, self.shapes = case, nodes, {}, {}
+        self.module = case.oracle or getattr(case.module, "_orig_mod", case.module)
+        for node in nodes:
+            name, _, number = node.partition("#")
+            self.calls[name, int(number or 1)] = node
+
+    def added(self, node, t, shifts):
         """t + e for every example: a (B * S, d) output has S rows of each."""
-        rows = t.shape[dim] // case.examples
-        shapes[node] = torch.Size((rows, *t.shape[1:])) if rows > 1 else t.movedim(dim, 0).shape[1:]
+        dim, examples = self.case.dims.get(node, 0), self.case.examples
+        rows = t.shape[dim] // examples
+        shape = (rows, *t.shape[1:]) if rows > 1 else t.movedim(dim, 0).shape[1:]
+        self.shapes[node] = torch.Size(shape)
         if node not in shifts:
             return t.clone()
         e = shifts[node]
-        return t + (
-            e.repeat(case.examples, *(1,) * (t.dim() - 1)) if rows > 1 else e.unsqueeze(dim)
-        )
+        return t + (e.repeat(examples, *[1] * (t.dim() - 1)) if rows > 1 else e.unsqueeze(dim))
 
-    def run(shifts):
-        counts = Counter()
+    def hook(self, name, counts, shifts):
+        def add(_, __, out):
+            counts[name] += 1
+            node = self.calls.get((name, counts[name]))
+            if node is None:
+                return None
+            leaves, spec = tree_flatten(out)
+            place = self.case.leaves.get(node, 0)
+            leaves[place] = self.added(node, leaves[place], shifts)
+            return tree_unflatten(leaves, spec)
 
-        def hook(name):
-            def add(_, __, out):
-                counts[name] += 1
-                node = next((n for n, call in calls.items() if call == (name, counts[name])), None)
-                if node is None:
-                    return None
-                leaves, spec = tree_flatten(out)
-                place = case.leaves.get(node, 0)
-                leaves[place] = added(node, leaves[place], case.dims.get(node, 0), shifts)
-                return tree_unflatten(leaves, spec)
+        return self.module.get_submodule(name).register_forward_hook(add)
 
-            return add
-
-        names = {name for name, _ in calls.values()}
-        handles = [module.get_submodule(name).register_forward_hook(hook(name)) for name in names]
+    def __call__(self, shifts):
+        counts, (args, kwargs) = Counter(), arguments(self.case.given)
+        names = {name for name, _ in self.calls} - {"output"}
+        handles = [self.hook(name, counts, shifts) for name in names]
         try:
             with sdpa_kernel(SDPBackend.MATH):
-                out = module(*args, **kwargs)
+                out = self.module(*args, **kwargs)
         finally:
             for handle in handles:
                 handle.remove()
-        out = out[case.options["output"]] if "output" in case.options else out
-        if "output" in nodes and isinstance(out, dict):
-            out = {**out, "logits": added("output", out["logits"], 0, shifts)}
-        elif "output" in nodes:
-            out = added("output", out, 0, shifts)
-        return (
-            F.cross_entropy(out, case.target)
-            if case.loss == "cross_entropy"
-            else case.loss(out, case.target)
-        )
+        if "output" in self.case.options:
+            out = out[self.case.options["output"]]
+        if "output" in self.nodes and isinstance(out, dict):
+            out = {**out, "logits": self.added("output", out["logits"], shifts)}
+        elif "output" in self.nodes:
+            out = self.added("output", out, shifts)
+        loss = F.cross_entropy if self.case.loss == "cross_entropy" else self.case.loss
+        return loss(out, self.case.target)
 
+
+def hessian_by_hooks(case, nodes):
+    """Blocks of torch's dense Hessian in the shifts of these nodes."""
+    loss = ShiftedLoss(case, nodes)
     with torch.no_grad():
-        run({})
-    return hessian_blocks(run, {v: shapes[v] for v in nodes})
+        loss({})
+    return hessian_blocks(loss, {v: loss.shapes[v] for v in nodes})

@@ -75,17 +75,17 @@ def flat_function(
     """Output as a function of the flat vector of the named parameters, by default those of an
     operator, and that vector."""
     known = dict(module.named_parameters())
-    named = {
-        name: known[name] for name in (layout(module, None).parameters if names is None else names)
-    }
-    sizes, (args, kwargs) = [p.numel() for p in named.values()], arguments(given)
+    chosen = layout(module, None).parameters if names is None else names
+    named = {name: known[name] for name in chosen}
+    args, kwargs = arguments(given)
 
     def output(flat: Tensor) -> Any:
-        pieces = zip(named.items(), flat.split(sizes), strict=True)
+        pieces = flat.split([p.numel() for p in named.values()])
+        moved = {}
+        for (name, p), piece in zip(named.items(), pieces, strict=True):
+            moved[name] = piece.view_as(p)
         with sdpa_kernel(SDPBackend.MATH):
-            return functional_call(
-                module, {k: piece.view_as(p) for (k, p), piece in pieces}, args, kwargs
-            )
+            return functional_call(module, moved, args, kwargs)
 
     return output, torch.cat([p.detach().flatten() for p in named.values()])
 
@@ -107,11 +107,12 @@ def parameter_matrix(
     if part == "hessian":
         return hessian(lambda t: loss(output(t), y), theta)
     if part == "empirical_fisher":
-        rows, at = jacobian(output, theta).flatten(0, -2), output(theta).detach()
-        slopes = torch.stack(
-            [jacobian(lambda o, t=t: loss(o[None], t[None]), o) for o, t in zip(at, y, strict=True)]
-        )
-        gradients = torch.einsum("bk,bkn->bn", slopes.flatten(1), rows.view(len(y), -1, len(theta)))
+
+        def losses(flat: Tensor) -> Tensor:
+            rows = zip(output(flat), y, strict=True)
+            return torch.stack([loss(o[None], t[None]) for o, t in rows])
+
+        gradients = jacobian(losses, theta)
         return gradients.mT @ gradients / len(y)
     return gauss_newton_matrix(output, theta, lambda o: loss(o, y))
 
@@ -146,11 +147,9 @@ def dotted(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
 def twice(value: Tensor, at: Sequence[Tensor], direction: Sequence[Tensor]) -> list[Tensor]:
     """The second derivative of a scalar along a direction."""
     slope = dotted(pulled(value, at), direction)
-    return (
-        pulled(slope, at, create=False)
-        if slope.requires_grad
-        else [torch.zeros_like(p) for p in at]
-    )
+    if not slope.requires_grad:
+        return [torch.zeros_like(p) for p in at]
+    return pulled(slope, at, create=False)
 
 
 def factored(
