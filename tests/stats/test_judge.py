@@ -407,7 +407,7 @@ def test_missing_points_are_tried_at_their_worst_and_best(effect_least, others, 
     kept = evidence(*[(0.001, 0.5)] * (others + 1))
     name = ("t", "protocol=fitted seed=0")
     open_test = replace(kept.tests[name], effect_least=effect_least, **LOST_POINTS)
-    found = replace(kept, tests={**kept.tests, name: open_test}).tested(SAYS, "t", sign=1)
+    found = replace(kept, tests={**kept.tests, name: open_test}).tested(says(), "t", sign=1)
     assert found.verdict == verdict
 
 

@@ -33,8 +33,8 @@ def test_our_criteria_replace_what_is_printed():
     printed = statements("exp4_diamond")["H4.2a ratio"]
     assert (printed.low, printed.high) == (0.28, 0.39)
     says = with_criterion("H4.2a ratio", low=0.1)
-    assert (says.low, says.high, says.reason, says.sharp) == (0.1, 0.39, "because", False)
-    assert with_criterion("H4.2a ratio").sharp
+    assert (says.low, says.high, says.reason, says.chosen) == (0.1, 0.39, "because", True)
+    assert not with_criterion("H4.2a ratio").chosen
     number = with_criterion("accuracy", high=60)
     assert math.isnan(number.number) and number.holds(50) and not number.holds(61)
     assert with_criterion("accuracy", margin=1).number == 50
