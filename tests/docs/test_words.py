@@ -6,6 +6,7 @@ import io
 import re
 import subprocess
 import tokenize
+from pathlib import Path
 
 import pytest
 
@@ -41,55 +42,42 @@ NAMES = ("slip", "undecided", "no power", "beside")
 """Whole strings that are names: of verdicts in stored tables, of a key of manifests."""
 TEXTS = ("*.py", "*.md", "*.yaml", "*.toml", "*.html", "*.js", "Makefile")
 OUTSIDE = (
-    "outputs/",
-    "tests/",
-    "experiments/reference/",
-    "docs/errata",
-    "docs/archive/",
-    "docs/benchmarks",
+    *("outputs/", "tests/", "experiments/reference/"),
+    *("docs/errata", "docs/archive/", "docs/benchmarks"),
 )
 """Results, tests, quotations from the papers, and pages that a program writes from checked text."""
 
 
 def files():
-    listed = subprocess.run(
-        ["git", "ls-files", *TEXTS], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    return [file for file in listed.splitlines() if not file.startswith(OUTSIDE)]
+    listed = subprocess.check_output(["git", "ls-files", *TEXTS], cwd=ROOT, text=True)
+    return [ROOT / file for file in listed.splitlines() if not file.startswith(OUTSIDE)]
 
 
 def texts(path):
     """(line, text) of what a person reads: of Python its strings and comments, of other files every
     line."""
     content = path.read_text(encoding="utf-8")
-    if not WORDS.search(
-        " ".join(re.sub(r'"\s*f?"', "", content).split())
-    ):  # strings joined, lines too
+    joined = re.sub(r'"\s*f?"', "", content)  # strings, and below lines too
+    if not WORDS.search(" ".join(joined.split())):
         return []
     if path.suffix != ".py":
         return list(enumerate(content.splitlines(), start=1))
-    strings = [
-        (node.lineno, " ".join(node.value.split()))
-        for node in ast.walk(ast.parse(content))
-        if isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and node.value not in NAMES
-    ]
-    tokens = tokenize.generate_tokens(io.StringIO(content).readline)
-    return strings + [
-        (token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT
-    ]
+    found = []
+    for node in ast.walk(ast.parse(content)):
+        match node:
+            case ast.Constant(value=str(text)) if text not in NAMES:
+                found.append((node.lineno, " ".join(text.split())))
+    for token in tokenize.generate_tokens(io.StringIO(content).readline):
+        if token.type == tokenize.COMMENT:
+            found.append((token.start[0], token.string))
+    return found
 
 
 def test_replaced_words_occur_nowhere():
     found = []
-    for file in files():
-        if (ROOT / file).exists():
-            found += [
-                f"{file}:{line}: {m[0]}"
-                for line, text in texts(ROOT / file)
-                for m in WORDS.finditer(text)
-            ]
+    for path in filter(Path.exists, files()):
+        for line, text in texts(path):
+            found += [f"{path}:{line}: {match[0]}" for match in WORDS.finditer(text)]
     assert not found, "\n".join([f"{len(found)} places; see REPLACED for other words", *found])
 
 
@@ -113,20 +101,14 @@ tables."""
 def words(path):
     text = FOLDS.sub("", path.read_text(encoding="utf-8"))
     if path.name == "report.md":
-        text = (
-            NOTES.sub("", text) if path.parent.name in SUMMARIES else text
-        )  # made before its summary was written
-        text = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+        if path.parent.name in SUMMARIES:  # made before its summary was written
+            text = NOTES.sub("", text)
+        text = re.sub(r"^\|.*$", "", text, flags=re.M)
     return len(re.findall(r"\S*\w\S*", text))  # the bars of tables are no words
 
 
 @pytest.mark.parametrize("pattern", LENGTHS)
 def test_pages_keep_their_length(pattern, published):
-    pages = sorted(ROOT.glob(pattern))
-    assert pages
-    long = {
-        path.relative_to(ROOT).as_posix(): words(path)
-        for path in pages
-        if words(path) > LENGTHS[pattern]
-    }
-    assert not long
+    lengths = {path: words(path) for path in ROOT.glob(pattern)}
+    assert lengths
+    assert not {path: n for path, n in lengths.items() if n > LENGTHS[pattern]}
