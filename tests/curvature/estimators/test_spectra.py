@@ -140,14 +140,6 @@ def test_all_copies_of_an_eigenvalue_are_found_or_the_result_is_not_certain(name
     assert not alone.certain and "copies" in repr(alone)
 
 
-@pytest.mark.parametrize("top", [(8, 7, 6, 5, 4), (8, 8, 7, 6, 5, 4)])
-def test_copies_that_one_vector_does_not_see_are_found_by_two(top):
-    matrix = symmetric(spectrum(-1, 1, 800, *top))
-    found = rc.top_eigenpairs(matrix, 5)
-    assert found.certain and not rc.top_eigenpairs(matrix, 5, block=1).certain
-    assert found.values.tolist() == pytest.approx(top[:5], abs=1e-8)
-
-
 def test_a_budget_below_the_least_number_of_vectors_is_told():
     with pytest.warns(RuntimeWarning, match="5 eigenpairs need 11 vectors"):
         rc.top_eigenpairs(symmetric(SPECTRA["indefinite"]), 5, memory_budget=8 * 150)
