@@ -17,45 +17,16 @@ from runner.run.config import experiment_names, preview
 
 CLAIMS = pd.DataFrame(
     [
-        {
-            "verdict": "confirmed",
-            "statement": "R falls",
-            "where": "Fig. 12A",
-            "statistic": -0.4,
-            "threshold": "< 0",
-        },
-        {
-            "verdict": "refuted",
-            "statement": "C stays",
-            "where": "Section 5, Figs. 3 and 12",
-            "statistic": 0.2,
-        },
-        {"verdict": "confirmed", "statement": "elsewhere", "where": "Fig. 1", "statistic": 1.0},
-        {
-            "verdict": "refuted",
-            "statement": "ours, at every depth",
-            "where": "extension of Fig. 12",
-            "statistic": 9.0,
-        },
-    ]
+        ("confirmed", "R falls", "Fig. 12A", -0.4, "< 0"),
+        ("refuted", "C stays", "Section 5, Figs. 3 and 12", 0.2, None),
+        ("confirmed", "elsewhere", "Fig. 1", 1.0, None),
+        ("refuted", "ours, at every depth", "extension of Fig. 12", 9.0, None),
+    ],
+    columns=["verdict", "statement", "where", "statistic", "threshold"],
 )
 SCORES = pd.DataFrame(
-    [
-        {
-            "metric": "R",
-            "depth": 8,
-            "paper_mean": 2.0,
-            "measured_mean": 2.1,
-            "verdict": "reproduced",
-        },
-        {
-            "metric": "R",
-            "depth": 9,
-            "paper_mean": 2.0,
-            "measured_mean": 4.0,
-            "verdict": "not reproduced",
-        },
-    ]
+    [("R", 8, 2.0, 2.1, "reproduced"), ("R", 9, 2.0, 4.0, "not reproduced")],
+    columns=["metric", "depth", "paper_mean", "measured_mean", "verdict"],
 ).assign(source="DAG paper, Tables 6 and N.4", reason="", n=5)
 ROWS = {"claims": CLAIMS, "scorecard": SCORES}
 MANIFEST = {"seeds": [42, 43, 44], "cells": [{"git_commit": "abc"}, {"git_commit": "def+changes"}]}
@@ -78,21 +49,14 @@ def test_a_figure_knows_the_one_that_it_redraws(name, what, place):
 
 def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
     text = finding("Fig. 12", ROWS)
-    assert (
-        text.startswith("2 statements on Fig. 12: 1 confirmed, 1 refuted; refuted: C stays")
-        and "0.2" in text
-    )
-    text = finding("Table N.4", ROWS)
-    assert text.startswith(
-        "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; "
-        "not reproduced: R, depth 9: 4,"
-    )
+    assert text.startswith("2 statements on Fig. 12: 1 confirmed, 1 refuted; refuted: C stays")
+    assert "0.2" in text
+    counts = "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; "
+    assert finding("Table N.4", ROWS).startswith(f"{counts}not reproduced: R, depth 9: 4,")
     assert finding("Fig. 2", ROWS) == finding("", ROWS) == ""
     open_rows = {name: table.assign(verdict="inconclusive") for name, table in ROWS.items()}
     assert "; inconclusive: R falls" in finding("Fig. 12", open_rows)
-    assert finding("Table N.4", open_rows).endswith(
-        "2 inconclusive"
-    )  # numbers: the count says it all
+    assert finding("Table N.4", open_rows).endswith("2 inconclusive")  # the count says it all
 
 
 def test_what_is_noted_of_a_figure_is_noted_once():

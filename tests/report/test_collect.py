@@ -55,11 +55,9 @@ def test_settings_that_matter_are_named(words, expected):
 
 
 def test_an_entry_beside_the_papers_departs_in_nothing_and_a_changed_one_does():
-    more = "+experiment.protocols.mine={training.rate: 0.5}"
-    assert against_the_paper("exp5_attention", more) == []
-    (found,) = against_the_paper(
-        "exp5_attention", "+experiment.protocols.recovered={training.rate: 0.5}"
-    )
+    entry = "+experiment.protocols.{}={{training.rate: 0.5}}"
+    assert against_the_paper("exp5_attention", entry.format("mine")) == []
+    (found,) = against_the_paper("exp5_attention", entry.format("recovered"))
     assert found.startswith("protocols.recovered=") and found.endswith("instead of {}")
 
 
@@ -124,18 +122,13 @@ def protocol(name, profile):
 
 def test_companions_stand_beside_and_their_seeds_are_no_part_of_the_report(outputs):
     found = collect([job(outputs, seed) for seed in (1, 2, 5)], protocol)
-    assert (
-        {c.meta["seed"] for c in found.cells} == {1, 2}
-        and found.seeds == (1, 2)
-        and not found.missing
-    )
-    assert set(found.beside) == {"shifted", "later"}
-    assert sorted(c.meta["seed"] for c in found.beside["shifted"]) == [1, 1]
-    assert sorted(c.meta["seed"] for c in found.beside["later"]) == [5, 5, 6, 6]
+    assert found.seeds == (1, 2) and not found.missing
+    beside = {name: sorted(c.meta["seed"] for c in cells) for name, cells in found.beside.items()}
+    assert {c.meta["seed"] for c in found.cells} == {1, 2}
+    assert beside == {"shifted": [1, 1], "later": [5, 5, 6, 6]}
     further = Job("shifted", Shifted(k=[3]), 42, outputs)
-    assert [cell.seed for cell in collect([further], protocol, any_seed=True).missing] == [
-        1
-    ]  # the first stored one
+    (missing,) = collect([further], protocol, any_seed=True).missing
+    assert missing.seed == 1  # the first stored one
 
 
 def test_seeds_of_a_companion_alone_are_reported_as_asked(outputs, tmp_path):
