@@ -1,10 +1,8 @@
 """README: it is short, its Python prints what it shows, and each of its commands runs in a fresh
 clone."""
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,17 +12,13 @@ from runner import cli
 from runner.run import config
 from runner.run.command_line import VERBS, parse
 from tests import ROOT
+from tests.run.test_clone import assert_unchanged, in_clone
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.S)
 EXAMPLES = [block for language, block in BLOCKS if language == "python"]
-COMMANDS = [
-    line.partition("  #")[0].strip()
-    for language, block in BLOCKS
-    if language == ""
-    for line in block.splitlines()
-    if line.strip()
-]
+SHELL = "\n".join(block for language, block in BLOCKS if not language)
+COMMANDS = [line.partition("  #")[0].strip() for line in SHELL.splitlines() if line.strip()]
 WORDS = 850
 
 
@@ -71,13 +65,6 @@ def test_every_command_runs_in_a_fresh_clone(command, clone):
         run = ["make", "--assume-old=.venv/.ready", binaries, *dry, *words]
     else:
         run = [sys.executable, "-m", "runner", *words]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("HESS_")}
-    environment["PYTHONPATH"] = str(clone)
-    ended = subprocess.run(
-        run, cwd=clone, env=environment, capture_output=True, text=True, timeout=900
-    )
+    ended = in_clone(clone, *run)
     assert ended.returncode == 0, ended.stderr
-    status = subprocess.run(
-        ["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True
-    )
-    assert status.stdout == ""
+    assert_unchanged(clone)

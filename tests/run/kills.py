@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from runner.files import is_scratch
@@ -97,11 +98,10 @@ class Command:
 
     def phase(self) -> str:
         """How far the command has come, from what it has written."""
-        if any(
-            {"numbers.csv", "manifest.json"} & set(files)
-            for _, _, files in os.walk(self.outputs / "toy")
-        ):
-            return "report"  # os.walk passes over folders that vanish meanwhile, as glob does not
+        # os.walk passes over folders that vanish meanwhile, as glob does not
+        written = {name for _, _, names in os.walk(self.outputs / "toy") for name in names}
+        if {"numbers.csv", "manifest.json"} & written:
+            return "report"
         if any(self.outputs.glob("toy/cells/[!.]*")):
             return "cells"
         return "claimed" if self.outputs.exists() else "start"
@@ -139,11 +139,8 @@ def kill_and_resume(
     length = time.monotonic() - begin
     archive = publish_first(calm.outputs, layer)
     published, before = set(Archive(archive).names()), archive.read_bytes()
-    expected = {
-        name: content
-        for name, content in calm.content().items()
-        if name.split("/")[-2] not in published
-    }
+    whole = calm.content()
+    expected = {name: whole[name] for name in whole if name.split("/")[-2] not in published}
     while phases.total() < kills:
         command = Command(folder / f"{way}-{phases.total()}", conf, WAYS[way], str(layer))
         for _ in range(min(KILLS_A_FOLDER, kills - phases.total())):
@@ -164,8 +161,8 @@ def kill_and_resume(
 def publish_first(outputs: Path, layer: Path) -> Path:
     """Pack the cells of the smallest width, as published ones are; their archive."""
     stored = Store(outputs, "toy", published=False).all()
-    cells = [cell for cell in stored if cell.meta["params"]["width"] == 1]
-    files = [entry for cell in cells for entry in cell.entries()]
+    first = [cell.entries() for cell in stored if cell.meta["params"]["width"] == 1]
+    files = chain(*first)
     archive = layer / "toy" / "cells.zip"
     archive.parent.mkdir(parents=True)
     archive.write_bytes(archive_bytes(files))
@@ -176,16 +173,12 @@ def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[st
     """What is wrong after a resumed run: its exit status, bytes, or leftovers."""
     found = [f"exit status {status}: {command.errors[-300:]}"] if status else []
     content = command.content()
-    wrong = [name for name in expected if content.get(name) != expected[name]]
-    found += [f"differs: {name}" for name in wrong] + [
-        f"extra: {name}" for name in set(content) - set(expected)
-    ]
-    left = [
-        path.name
-        for path in command.outputs.rglob(".*")
-        if is_scratch(path) or path.name.startswith(".tmp-")
-    ]
-    return found + [f"left behind: {name}" for name in left]
+    differing = expected.items() ^ content.items()
+    found += [f"differs: {name}" for name in sorted({name for name, _ in differing})]
+    for path in command.outputs.rglob(".*"):
+        if is_scratch(path) or path.name.startswith(".tmp-"):
+            found.append(f"left behind: {path.name}")
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,17 +22,17 @@ sys.exit(exit_status.guarded(lambda: exec("raise KeyboardInterrupt")))
 """
 
 
+def python(*words, cwd, place, **variables):
+    """An interpreter in a folder, with these places first on its path."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(place), **variables}
+    about = {"cwd": cwd, "env": environment, "timeout": 120}
+    return subprocess.run([sys.executable, *words], text=True, capture_output=True, **about)
+
+
 def test_an_interruption_inside_an_executed_string_ends_with_130(tmp_path):
     """CPython 3.11 ends `python -m` by SIGINT instead, even where the exception was caught."""
     (tmp_path / "interrupted_import.py").write_text(INTERRUPTED_IN_A_STRING)
-    ended = subprocess.run(
-        [sys.executable, "-m", "interrupted_import"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    ended = python("-m", "interrupted_import", cwd=tmp_path, place=[str(ROOT), str(tmp_path)])
     assert ended.returncode == 130 and ended.stderr.count("hess-run: interrupted") == 1
 
 
@@ -83,12 +83,7 @@ MEASURE = (("experiment=toy", "width=[1]", "jobs=2", "samples=3"), {}, "2 measur
 def test_folders_with_the_names_of_our_packages_are_no_obstacle(
     words, variables, shown, crowded, toy_conf
 ):
-    place = os.pathsep.join([".", str(ROOT)])
-    command = [sys.executable, str(crowded / "bin" / "hess-run"), *words]
-    environment = {**os.environ, "PYTHONPATH": place, **variables}
-    ended = subprocess.run(
-        command, cwd=crowded, env=environment, text=True, capture_output=True, timeout=120
-    )
+    ended = python("bin/hess-run", *words, cwd=crowded, place=[".", str(ROOT)], **variables)
     assert ended.returncode == 0 and shown in ended.stdout, ended.stderr
 
 
@@ -111,11 +106,8 @@ def test_a_running_cell_shows_phase_step_and_rate_before_it_ends(clock, monkeypa
         clock[0] += 0.5
     text = capsys.readouterr().err
     bar.close()
-    assert (
-        "0/2" in text
-        and "k=1: loss 0.5 12 of 50, 2 a second" in text
-        and "about 29 s to go" in text
-    )
+    assert "0/2" in text and "k=1: loss 0.5 12 of 50, 2 a second" in text
+    assert "about 29 s to go" in text
     assert "\x1b[3" not in text  # no colour
 
 
@@ -165,10 +157,8 @@ def test_several_processes_share_the_remaining_time_and_the_second_line(clock, m
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     bar = progress.open_progress("toy", CELLS, 2)
     pipe = Pipe()
-    sent, worker = (
-        execute._Sent(pipe),
-        execute.Worker(multiprocessing.current_process(), pipe, busy=True),
-    )
+    sent = execute._Sent(pipe)
+    worker = execute.Worker(multiprocessing.current_process(), pipe, busy=True)
     for step in range(3):
         for label in ("k=1", "k=2"):
             sent.start(label)
@@ -179,33 +169,22 @@ def test_several_processes_share_the_remaining_time_and_the_second_line(clock, m
     assert worker.outcome(bar) == ("done", "outcome") and not worker.busy
     text = capsys.readouterr().err
     bar.close()
-    assert (
-        "k=1: epoch 0 of 50" in text and "k=2: epoch 2 of 50" in text and "about 15 s to go" in text
-    )
+    for told in ("k=1: epoch 0 of 50", "k=2: epoch 2 of 50", "about 15 s to go"):
+        assert told in text
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
 def test_hess_run_first_makes_room_for_the_package_in_python(tmp_path, kind):
-    if kind == "folder":
-        (tmp_path / "runner").mkdir()
-        (tmp_path / "runner" / "__init__.py").write_text("")
-    else:
-        (tmp_path / "runner.py").write_text("")
-    place = os.pathsep.join([str(tmp_path), str(ROOT)])
+    theirs = tmp_path / ("runner/__init__.py" if kind == "folder" else "runner.py")
+    theirs.parent.mkdir(exist_ok=True)
+    theirs.touch()
 
-    def python(code):
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": place},
-            text=True,
-            capture_output=True,
-            timeout=120,
-        )
+    def ended(code):
+        return python("-c", code, cwd=tmp_path, place=[str(tmp_path), str(ROOT)])
 
     if kind == "file":  # over a folder, the finder of an editable installation finds the submodules
-        assert python("from runner.files import is_scratch").returncode == 1
-    first = python("import hess_run; from runner.files import is_scratch")
+        assert ended("from runner.files import is_scratch").returncode == 1
+    first = ended("import hess_run; from runner.files import is_scratch")
     assert first.returncode == 0, first.stderr
-    late = python("import runner, hess_run")
+    late = ended("import runner, hess_run")
     assert "write `import hess_run` before it" in late.stderr.splitlines()[-1]

@@ -92,25 +92,20 @@ def test_a_command_that_ends_before_its_first_job_does_not_wait_for_its_workers(
 
 def test_workers_end_soon_after_a_command_that_was_killed(toy_conf, tmp_path):
     command = Command(tmp_path, toy_conf, ("experiment=toy", "jobs=2", "experiment.pause=60"))
-    begun: set[int] = set()
+    begun: set[str] = set()
 
     def kill(process_id):
         def in_their_cells():
-            logs = (command.outputs / "toy" / "logs").glob("seed-42-*.log")
-            begun.update(
-                int(path.stem.rpartition("-")[2])
-                for path in logs
-                if "measuring" in path.read_text()
-            )
+            for path in (command.outputs / "toy" / "logs").glob("seed-42-*.log"):
+                if "measuring" in path.read_text():
+                    begun.add(path.stem.rpartition("-")[2])
             return len(begun) == 2
 
         wait_until(in_their_cells)
         os.kill(process_id, signal.SIGKILL)
 
     forked(command.words, tmp_path, command_environment(), fork_workers, kill)
-    wait_until(
-        lambda: not begun & {int(p.name) for p in Path("/proc").glob("[0-9]*") if command_line(p)}
-    )
+    wait_until(lambda: not any(command_line(Path("/proc", number)) for number in begun))
     assert not list((command.outputs / "toy" / "cells").glob("[!.]*"))
 
 
@@ -126,14 +121,10 @@ def test_what_counts_as_a_lost_worker():
 
     assert launch.lost_worker(Lost("a worker process was killed"))
     assert not launch.lost_worker(RuntimeError("the experiment's own"))
-    assert not launch.lost_worker(
-        Lost("job 3 failed: runner.run.exit_status.LimitReached: no space left: [Errno 28]")
-    )
-    assert (
-        limit(LimitReached("no space left: full"))
-        == limit(OSError(28, "No space left"))
-        == "no space left"
-    )
+    full = "job 3 failed: runner.run.exit_status.LimitReached: no space left: [Errno 28]"
+    assert not launch.lost_worker(Lost(full))
+    for error in (LimitReached("no space left: full"), OSError(28, "No space left")):
+        assert limit(error) == "no space left"
     assert limit(OSError(2, "no such file")) == "" and limit(MemoryError()) == "not enough memory"
 
 
@@ -151,10 +142,7 @@ def test_a_launcher_that_loses_processes_is_started_again_three_times(
     monkeypatch.setattr(launch, "application", application)
     monkeypatch.setattr(launch, "FULL_ERROR", False)
     job = SimpleNamespace(outputs=tmp_path, seed=1)
-    if losses > launch.RESTARTS:
-        with pytest.raises(lost):
-            launch.launch(Arguments(()), [job], [job])
-    else:
+    with pytest.raises(lost) if losses > launch.RESTARTS else nullcontext():
         launch.launch(Arguments(()), [job], [job])
     assert len(calls) == starts and capsys.readouterr().err.count("ended early") == starts - 1
 
@@ -189,9 +177,8 @@ def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path, monkeyp
     dismiss()
     run(Job("toy", failing, 42, tmp_path / "alone"))
     assert cell_tables(tmp_path) == cell_tables(tmp_path / "alone") != {}
-    monkeypatch.setattr(
-        execute, "prepare", Mock(side_effect=KeyboardInterrupt)
-    )  # without the command's handlers
+    # without the command's handlers
+    monkeypatch.setattr(execute, "prepare", Mock(side_effect=KeyboardInterrupt))
     stopped = run(Job("toy", failing, 42, tmp_path / "stopped", jobs=2))
     assert stopped.interrupted and not stopped.measured
 

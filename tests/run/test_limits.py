@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -38,10 +39,8 @@ def memory(mib):
     """Let this process take so much more memory."""
 
     def prepare():
-        size = (
-            int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            + mib * 2**20
-        )
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        size = pages * resource.getpagesize() + mib * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
     return prepare
@@ -54,9 +53,8 @@ def size(limit):
 
 CASES = {
     "too many open files": [files(more) for more in (0, 1, 2)],
-    "no space left": [
-        size(limit) for limit in (450, 2000, 8000)
-    ],  # at the first cell, within one, in the report
+    # at the first cell, within one, in the report
+    "no space left": [size(limit) for limit in (450, 2000, 8000)],
 }
 
 
@@ -98,19 +96,20 @@ def test_a_limit_is_one_line_and_the_next_run_is_whole(name, started, undisturbe
     for number, prepare in enumerate(CASES[name]):
         work = shutil.copytree(started, tmp_path / str(number))
         ended = forked(RUN, work, command_environment(), prepare)
-        said = [line for line in ended.stderr.splitlines() if line.startswith("hess-run: ")]
-        assert "Traceback" not in ended.stderr + ended.stdout
         if ended.returncode != 0:
-            assert (
-                ended.returncode == 1
-                and len(said) == 1
-                and said[0].startswith(f"hess-run: {name} (")
-            ), said
+            is_limit(ended, name)
             assert not list(work.rglob("*.tmp")) and not list(work.rglob("quarantine"))
             reached += 1
         assert forked(RUN, work, command_environment()).returncode == 0
         assert content(work) == undisturbed
     assert reached >= 2
+
+
+def is_limit(ended, name):
+    """A command that a limit has ended: one line that names it, and its status."""
+    (said,) = [line for line in ended.stderr.splitlines() if line.startswith("hess-run: ")]
+    assert ended.returncode == 1 and said.startswith(f"hess-run: {name} ("), said
+    assert "Traceback" not in ended.stderr + ended.stdout
 
 
 def test_a_cell_without_enough_memory_fails_alone_and_is_measured_next_time(toy_conf, tmp_path):
@@ -136,15 +135,9 @@ def test_limits_of_workers_are_one_line_and_the_next_run_is_whole(undisturbed, t
         for folder in (work, *work.parents):
             if folder.is_relative_to(tmp_path.parents[1]):
                 folder.chmod(0o777)
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        ended = subprocess.run(
-            [*limited, *command], cwd=work, env=environment, text=True, timeout=120, **pipes
-        )
-        said = [line for line in ended.stderr.splitlines() if line.startswith("hess-run: ")]
-        assert (
-            ended.returncode == 1 and len(said) == 1 and said[0].startswith(f"hess-run: {name} (")
-        ), ended.stderr
-        assert "Traceback" not in ended.stderr
+        about = {"cwd": work, "env": environment, "timeout": 120}
+        words = [*limited, *command]
+        is_limit(subprocess.run(words, text=True, capture_output=True, **about), name)
         assert forked(RUN, work, command_environment()).returncode == 0
         assert content(work) == undisturbed
 
@@ -152,42 +145,29 @@ def test_limits_of_workers_are_one_line_and_the_next_run_is_whole(undisturbed, t
 def test_a_locale_without_utf8_gives_the_same_bytes(undisturbed, toy_conf, tmp_path):
     work = tmp_path / "ascii"
     work.mkdir()
-    ascii_only = {
-        "LC_ALL": "C",
-        "PYTHONUTF8": "0",
-        "PYTHONCOERCECLOCALE": "0",
-        "PYTHONIOENCODING": "ascii",
-    }
-    environment = command_environment(**ascii_only)
-    ended = forked(
-        RUN, work, environment, lambda: locale.setlocale(locale.LC_ALL, "C"), encoding="ascii"
-    )
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    environment = command_environment(PYTHONCOERCECLOCALE="0", **ascii_only)
+    to_ascii = partial(locale.setlocale, locale.LC_ALL, "C")
+    ended = forked(RUN, work, environment, to_ascii, encoding="ascii")
     assert ended.returncode == 0 and content(work) == undisturbed
     code = "from runner.run.streams import protect; protect(); print('a \\xb1 b'); print('c')"
-    shown = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=True
-    )
-    assert shown.stdout == b"a \\xb1 b\nc\n"
+    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, timeout=60)
+    assert shown == b"a \\xb1 b\nc\n"
 
 
 COMMANDS = {
-    "run": (("experiment=toy", "shape=round", "samples=3"), 0),
-    "two processes": (("experiment=toy", "shape=round", "samples=3", "jobs=2"), 0),
-    "sweep": (("-m", "experiment=toy", "width=1", "shape=round", "samples=3", "seed=1,2"), 0),
-    "report": (("report", "experiment=toy"), 0),
-    "list": (("list",), 0),
-    "a mistake": (("experiment=tyo",), 2),
+    "run": "experiment=toy shape=round samples=3",
+    "two processes": "experiment=toy shape=round samples=3 jobs=2",
+    "sweep": "-m experiment=toy width=1 shape=round samples=3 seed=1,2",
+    "report": "report experiment=toy",
+    "list": "list",
+    "a mistake": "experiment=tyo",
 }
 STREAMS = ("closed", "broken", "full")
 FAST = {
     *[("run", 0, "closed"), ("run", 1, "broken"), ("run", 2, "closed"), ("run", 2, "full")],
-    *[
-        ("run", None, "closed"),
-        ("sweep", 1, "broken"),
-        ("report", 1, "full"),
-        ("list", 1, "broken"),
-    ],
-    ("a mistake", 2, "closed"),
+    *[("run", None, "closed"), ("sweep", 1, "broken"), ("report", 1, "full")],
+    *[("list", 1, "broken"), ("a mistake", 2, "closed")],
 }
 FORKED = [name for name in COMMANDS if name != "two processes"]  # which starts without any stream
 STREAM_CASES = [
@@ -217,25 +197,15 @@ def replace_stream(number, how):
 def test_the_work_is_done_and_the_status_is_true(
     name, number, how, measured, toy_conf, tmp_path, monkeypatch
 ):
-    words, status = COMMANDS[name]
+    words, status = COMMANDS[name].split(), 2 * (name == "a mistake")
     work = tmp_path / "work"
     shutil.copytree(measured, work / "outputs")
     before = {path.name for path in (work / "outputs/toy/cells").iterdir()}
     monkeypatch.delenv("TOY_FIGURES", raising=False)
     if name == "two processes":  # a new interpreter starts without any
-        shell = [
-            "bash",
-            "-c",
-            'exec "$@" 0<&- 1<&- 2<&-',
-            "-",
-            sys.executable,
-            "-m",
-            "runner",
-            *words,
-        ]
-        done = subprocess.run(
-            shell, cwd=work, env=command_environment(), text=True, capture_output=True, timeout=120
-        )
+        shell = ["bash", "-c", 'exec "$@" 0<&- 1<&- 2<&-', "-", sys.executable, "-m", "runner"]
+        about = {"cwd": work, "env": command_environment(), "timeout": 120}
+        done = subprocess.run([*shell, *words], text=True, capture_output=True, **about)
     else:
         done = forked(words, work, command_environment(), lambda: replace_stream(number, how))
     said = done.stdout + done.stderr

@@ -4,7 +4,6 @@ bytes twice."""
 import json
 import os
 import shutil
-import zipfile
 
 import pytest
 
@@ -45,15 +44,12 @@ def test_cells_and_report_are_published_once_and_a_second_time_changes_nothing(p
     outputs, folder = places
     lines = published("toy", [], outputs)
     assert lines[-1].startswith("toy: 2 cells added, 0 replaced")
-    with zipfile.ZipFile(folder / "cells.zip") as archive:
-        inside = {name: archive.read(name) for name in archive.namelist()}
-    assert inside == dict(packed(outputs / "toy" / "cells"))
+    assert entries_of(folder / "cells.zip") == packed(outputs / "toy" / "cells")
     before = state(folder)
     assert {"cells.zip", "manifest.json", "claims.csv"} < set(before)
     assert not {"index.html", "numbers.csv"} & set(before)
-    assert json.loads(before["manifest.json"][0])["fill_commands"] == [
-        "hess-run experiment=toy seed=42"
-    ]
+    commands = json.loads(before["manifest.json"][0])["fill_commands"]
+    assert commands == ["hess-run experiment=toy seed=42"]
     assert published("toy", [], outputs) == ["toy: nothing to publish"]
     measure(outputs, "force=true")  # other times, the same tables
     (outputs / "toy" / "manifest.json").unlink()
@@ -70,17 +66,13 @@ def test_further_cells_are_added_and_changed_ones_replaced(places, monkeypatch):
     lines = published("toy", [], outputs)
     assert "  file claims.csv" in lines
     assert lines[-1].startswith("toy: 2 cells added, 0 replaced")
-    name = next(config.build_job([*TWO_CELLS, f"outputs={outputs}"]).store.all()).id
-    changed = outputs / "toy" / "cells" / f"{name}.zip"
+    changed = min((outputs / "toy" / "cells").glob("*.zip"))
     assert "0 cells added, 0 replaced" not in published("toy", [], outputs)[-1]
-    monkeypatch.setattr(
-        "tests.run.toy.Toy.measure", lambda self, cell, ctx: {"numbers": {"value": [2.0]}}
-    )
+    other = {"numbers": {"value": [2.0]}}
+    monkeypatch.setattr("tests.run.toy.Toy.measure", lambda self, cell, ctx: other)
     measure(outputs, "force=true")
     assert published("toy", [], outputs)[-1].startswith("toy: 0 cells added, 2 replaced")
-    with zipfile.ZipFile(folder / "cells.zip") as archive:
-        table = f"{name}/numbers.csv.gz"
-        assert archive.read(table) == dict(entries_of(changed))[table]
+    assert set(entries_of(changed)) <= set(entries_of(folder / "cells.zip"))
 
 
 @pytest.mark.parametrize("commit", ["", "0123456", f"{COMMIT}+changes"])

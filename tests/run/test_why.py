@@ -14,15 +14,13 @@ from runner.store.archive import report_folders
 
 
 def test_a_table_is_answered_by_a_sentence_and_its_rows(command, published):
-    status, out, _ = command("why", "table 5")
-    first, *rows = out.splitlines()
-    assert status == 0 and first.startswith("DAG paper: Table 5 holds: ")
+    first, *rows = command.output("why", "table 5").splitlines()
+    assert first.startswith("DAG paper: Table 5 holds: ")
     assert any(row.startswith("  dag.T5.gelu.final.gap_global  ") for row in rows)
     wrong = rows.index("  all-five.paper_audit.dag.s53.column  minor error")
     assert rows[wrong + 1].startswith("      the paper says: column Delta shows")
-    status, out, err = command("why", "Table 99")
-    assert (status, out) == (2, "") and "found no row on Table 99" in err
-    assert "expected a paper (WS bound, HSR" in command("why", "Fig. 3 of Bach")[2]
+    assert "found no row on Table 99" in command.refusal("why", "Table 99")
+    assert "expected a paper (WS bound, HSR" in command.refusal("why", "Fig. 3 of Bach")
 
 
 def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_path):
@@ -33,9 +31,8 @@ def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_pa
     for figure in record["figures"]:
         name = Path(figure["file"]).stem
         assert Path(figure["file"]).is_file() and figure["experiment"] == "ws_bound"
-        settings = (
-            "experiment=ws_bound 'hidden=[3]' portrait_hidden=3 'rate=[0.1]' portrait_rate=0.1"
-        )
+        settings = "experiment=ws_bound 'hidden=[3]' portrait_hidden=3"
+        settings += " 'rate=[0.1]' portrait_rate=0.1"
         assert figure["measure"].startswith(f"hess-run -m {settings} ")
         assert figure["measure"].endswith(" seed=42,43,44,45,46")
         assert figure["redraw"].startswith(f"hess-run report {settings} ")
@@ -99,26 +96,21 @@ def test_every_name_that_why_prints_is_one_that_it_takes(every, published, monke
         assert why(name, tmp_path)[0].title.startswith(begin), name
 
 
+NONE = ": no row is judged. Not counted: 2 calibrated, 1 minor error."
+SOME = " does not hold in every row: 2 of 3 judged rows agree; disagree: 1."
+OPEN = " is not contradicted: 1 of 4 judged rows agree; inconclusive: 3. Not counted: 2 not run."
+
+
 @pytest.mark.parametrize(
     "verdicts, sentence",
     [
-        (
-            {"calibrated": 2, "minor error": 1},
-            "Fig. 1: no row is judged. Not counted: 2 calibrated, 1 minor error.",
-        ),
-        (
-            {"confirmed": 2, "refuted": 1},
-            "Fig. 1 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.",
-        ),
-        (
-            {"reproduced": 1, "inconclusive": 3, "not run": 2},
-            "Fig. 1 is not contradicted: 1 of 4 judged rows agree; inconclusive: 3. "
-            "Not counted: 2 not run.",
-        ),
+        ({"calibrated": 2, "minor error": 1}, NONE),
+        ({"confirmed": 2, "refuted": 1}, SOME),
+        ({"reproduced": 1, "inconclusive": 3, "not run": 2}, OPEN),
     ],
 )
 def test_the_answer_counts_what_agrees(verdicts, sentence):
-    assert judgement("Fig. 1", verdicts) == sentence
+    assert judgement("Fig. 1", verdicts) == f"Fig. 1{sentence}"
 
 
 def test_a_row_that_does_not_agree_says_why_below_its_name(published, tmp_path):
@@ -140,10 +132,8 @@ def test_the_command_of_a_report_names_profile_changes_and_folder():
     manifest = {"experiment": "ws_bound", "profile": "quick", "changed": "tight=1.2"}
     words = ["experiment=ws_bound", "profile=quick", "tight=1.2", "outputs=elsewhere"]
     assert run_words(folder / "quick", manifest) == words
-    assert run_words(folder, {"experiment": "ws_bound", "profile": "paper"}) == [
-        words[0],
-        words[-1],
-    ]
+    paper = {"experiment": "ws_bound", "profile": "paper"}
+    assert run_words(folder, paper) == [words[0], words[-1]]
 
 
 def test_a_figure_names_the_cells_that_are_not_measured(published, tmp_path):

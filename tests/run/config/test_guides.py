@@ -26,39 +26,35 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("HESS_MODULES", "HYDRA_FULL_ERROR", "HESS_CONF"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "argv", ["hess-run"])
     monkeypatch.syspath_prepend(str(tmp_path))
     forget()
     yield tmp_path
     files.forget_added()
     forget()
-    for name in [
-        name
-        for name in sys.modules
-        if name.startswith(("lab", "experiments.ratio", "experiments.decay"))
-    ]:
-        del sys.modules[name]
+    for name in list(sys.modules):
+        if name.startswith(("lab", "experiments.ratio", "experiments.decay")):
+            del sys.modules[name]
 
 
 def write_files(guide, folder):
     """Write every file that a guide shows; returns their names."""
-    files = re.findall(
-        r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S
-    )
+    text = (DOCS / guide).read_text()
+    files = re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", text, re.M | re.S)
     for name, text in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
         if name.startswith("lab/"):
             (folder / "lab" / "__init__.py").touch()
-    return [name for name, _ in files]
+    return {name for name, _ in files}
 
 
 def commands(guide):
     """What a guide exports, and the arguments of its commands."""
     (block,) = re.findall(r"^```sh\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S)
-    exported = dict(word.split("=", 1) for word in shlex.split(block.splitlines()[0])[1:])
-    return exported, [
-        shlex.split(line)[1:] for line in block.splitlines() if line.startswith("hess-run")
-    ]
+    (_, *exported), *lines = map(shlex.split, block.splitlines())
+    exported = dict(word.split("=", 1) for word in exported)
+    return exported, [words[1:] for words in lines if words[:1] == ["hess-run"]]
 
 
 def call(argv):
@@ -78,19 +74,13 @@ def call(argv):
     ],
 )
 def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, capsys):
-    assert (
-        set(write_files(guide, folder)) == files
-    )  # two files, and none of the project's is touched
+    assert write_files(guide, folder) == files  # two, and none of the project's is touched
     exported, lines = commands(guide)
-    refused = call(lines[0])
-    assert (
-        refused == 2 and "HESS_MODULES=lab" in capsys.readouterr().err and "lab" not in sys.modules
-    )
+    assert call(lines[0]) == 2 and "HESS_MODULES=lab" in capsys.readouterr().err
+    assert "lab" not in sys.modules
     monkeypatch.setenv("HESS_MODULES", exported["HESS_MODULES"])
-    monkeypatch.setattr(sys, "argv", ["hess-run"])
-    monkeypatch.setattr(
-        command, "report_jobs", lambda jobs: True
-    )  # its figures take longer than everything else
+    # its figures take longer than everything else
+    monkeypatch.setattr(command, "report_jobs", lambda jobs: True)
     forget()
     for line in lines:
         assert call(line) == 0, capsys.readouterr().err
@@ -111,18 +101,13 @@ def test_an_added_experiment_refuses_mistakes_runs_and_reports(
     name, wrong, said, folder, monkeypatch, capsys
 ):
     shutil.copytree(DOCS.parent / "conf", folder / "conf")
-    names = [
-        f
-        for name in ("ratio", "decay")
-        for f in (f"experiments/{name}.py", f"conf/experiment/{name}.yaml")
-    ]
+    names = {f"experiments/{other}.py" for other in ("ratio", "decay")}
+    names |= {f"conf/experiment/{other}.yaml" for other in ("ratio", "decay")}
     assert write_files("adding-experiment.md", folder) == names
     assert not any((DOCS.parent / file).exists() for file in names)
-    monkeypatch.setattr(
-        experiments, "__path__", [*experiments.__path__, str(folder / "experiments")]
-    )
+    places = [*experiments.__path__, str(folder / "experiments")]
+    monkeypatch.setattr(experiments, "__path__", places)
     monkeypatch.setattr(files, "CONF", folder / "conf")
-    monkeypatch.setattr(sys, "argv", ["hess-run"])
     forget()
     assert call([f"experiment={name}", wrong, "outputs=none"]) == 2
     err = capsys.readouterr().err
@@ -135,23 +120,18 @@ def test_an_added_experiment_refuses_mistakes_runs_and_reports(
     assert manifest["report_failures"] == [] and manifest["missing"] == []
     if name == "ratio":
         points = pd.read_csv(made / "points.csv")
-        assert (
-            len(points) == 2 * 20
-            and (points["ratio"] >= 1).all()
-            and manifest["scope"]["departures"] == []
-        )
+        assert len(points) == 2 * 20 and (points["ratio"] >= 1).all()
+        assert manifest["scope"]["departures"] == []
         assert pd.read_csv(made / "claims.csv")["name"].tolist() == ["tight"]
         assert (made / "figures" / "ratio.png").exists()
         return
     pairs = pd.read_csv(made / "pairs.csv")
     assert set(pairs["weight_decay"]) == {0.0, 0.01} and (pairs["R"] > 0).all()
     assert "Mean coupling of neighbours" in (made / "report.md").read_text()
-    rows = re.findall(
-        r"^\| `(\w+)` \| (`.*?`) \|", (DOCS / "adding-metric.md").read_text(), flags=re.M
-    )
+    text = (DOCS / "adding-metric.md").read_text()
+    documented = dict(re.findall(r"^\| `(pairs|distances|networks)` \| (`.*?`) \|", text, re.M))
     where = {"weight_decay", "seed", "checkpoint", "images", "distance", "status"}
-    for table in ("pairs", "distances", "networks"):
-        documented = {
-            name for of, names in rows if of == table for name in re.findall(r"\w+", names)
-        }
-        assert documented - where == set(pd.read_csv(made / f"{table}.csv").columns) - where
+    for table, names in documented.items():
+        columns = set(pd.read_csv(made / f"{table}.csv").columns)
+        assert set(re.findall(r"\w+", names)) - where == columns - where
+    assert len(documented) == 3
