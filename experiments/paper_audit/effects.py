@@ -45,8 +45,10 @@ def share(case: t.Case, error: t.Expression) -> Numbers:
     W, V."""
     off = whole = 0.0
     for seed in range(SEEDS):
-        for k in t.indices(TOKENS, WIDTH, case, seed):
-            terms = t.Terms(*t.instance(TOKENS, WIDTH, seed), k)
+        indices = t.indices(TOKENS, WIDTH, case, seed)
+        for k in indices:
+            matrices = t.instance(TOKENS, WIDTH, seed)
+            terms = t.Terms(*matrices, k)
             off += float(error(terms)) ** 2
             whole += float(t.second_derivative(terms)) ** 2
     return {"share": float((off / whole) ** 0.5)}
@@ -56,22 +58,29 @@ def ball_of_recovery() -> Numbers:
     """Theorem J.1 and the certified balls, as attention_newton measures them: largest |X*|/|X_true|
     and radii."""
     theorem = [row for row in rows("attention_newton", "theorem") if row["status"] == "ok"]
+    largest = max((float(row["norm_share"]) for row in theorem), default=math.nan)
+    balls = rows("attention_newton", "balls")
     return {
         "problems": len(theorem),
-        "norm": max((float(row["norm_share"]) for row in theorem), default=math.nan),
+        "norm": largest,
         "admitted": middle(theorem, "admitted_share"),
-        "ball": middle(rows("attention_newton", "balls"), "radius_share"),
+        "ball": middle(balls, "radius_share"),
     }
 
 
 def factor_of_gradient() -> Numbers:
     """‖∇L‖ by automatic differentiation over ‖Σ c ∇c‖."""
-    x, w, v, b = (m.unsqueeze(0) for m in t.instance(TOKENS, WIDTH))
+    matrices = t.instance(TOKENS, WIDTH)
+    x, w, v, b = (m.unsqueeze(0) for m in matrices)
     point = x[0].clone().requires_grad_()
-    residual = att.outputs(point.unsqueeze(0), w, v)[0] - b[0]
-    exact = torch.autograd.grad(residual.square().sum(), point, retain_graph=True)[0]
-    printed = torch.autograd.grad(residual, point, residual.detach())[0]
-    return {"ratio": float(exact.norm() / printed.norm())}
+    outputs = att.outputs(point.unsqueeze(0), w, v)
+    residual = outputs[0] - b[0]
+    squares = residual.square().sum()
+    exact = torch.autograd.grad(squares, point, retain_graph=True)[0]
+    weights = residual.detach()
+    printed = torch.autograd.grad(residual, point, weights)[0]
+    ratio = exact.norm() / printed.norm()
+    return {"ratio": float(ratio)}
 
 
 z_error = t.f00 * (t.w2 * (t.y10 - t.z1) + t.w21) - t.f02 * (t.w2 * (t.y12 - t.z1) + t.w21)
@@ -112,9 +121,12 @@ def largest_pair(seed: int) -> tuple[str, str]:
     """Which of the three mixed pairs has the largest tensor part in Exp. 5's untrained network."""
     context = Context(seed=seed)
     data = load_attention(AttentionData(streams="published"), context).validation
-    network = build(AttentionModel(initial="published").network(), seed)
+    model = AttentionModel(initial="published")
+    network = build(model.network(), seed)
     graph = network.eval().to_dag("mse")
-    blocks = split_blocks(graph, data.inputs[:64], data.targets[:64], ("q", "k", "v"))
+    inputs = data.inputs[:64]
+    targets = data.targets[:64]
+    blocks = split_blocks(graph, inputs, targets, ("q", "k", "v"))
     sizes = [float(blocks.tensor[pair].norm()) for pair in PAIRS]
     return PAIRS[sizes.index(max(sizes))]
 
@@ -124,7 +136,9 @@ def sources_before_training() -> Numbers:
     (k, v), and (q, k), has the largest tensor part of the three mixed pairs; mean block of the
     first 64 validation samples."""
     largest = [largest_pair(seed) for seed in PUBLISHED_SEEDS]
-    return {"values": largest.count(("k", "v")), "queries": largest.count(("q", "k"))}
+    values = largest.count(("k", "v"))
+    queries = largest.count(("q", "k"))
+    return {"values": values, "queries": queries}
 
 
 DEPTH = 12
@@ -148,18 +162,25 @@ def gap_of_equation_2() -> Numbers:
         whole = by_seed[seed]
         diagonal = [row for row in whole if row["v"] == row["w"]]
         gauss_newton = sum(numbers(whole, "frob_gn"))
-        right.append(sum(numbers(whole, "frob_tensor")) / gauss_newton)
-        printed.append(sum(numbers(diagonal, "frob_tensor")) / gauss_newton)
-    return {"right": sum(right) / len(right), "printed": sum(printed) / len(printed)}
+        tensor = sum(numbers(whole, "frob_tensor"))
+        right.append(tensor / gauss_newton)
+        tensor_of_diagonal = sum(numbers(diagonal, "frob_tensor"))
+        printed.append(tensor_of_diagonal / gauss_newton)
+    mean_right = sum(right) / len(right)
+    mean_printed = sum(printed) / len(printed)
+    return {"right": mean_right, "printed": mean_printed}
 
 
 def counted_twice() -> Numbers:
     """‖Eq. 11‖ / ‖H[v,v]‖ of the first node of a linear chain as deep as Exp. 1's."""
-    case = chain(0, nn.Identity, widths=(2,) * (DEPTH + 1), batch=1)
+    widths = (2,) * (DEPTH + 1)
+    case = chain(0, nn.Identity, widths=widths, batch=1)
     e = first_example(case)
     first = case.dag.order[0]
     printed = paths.equation_11(e, first, first)
-    return {"depth": DEPTH, "times": float(printed.norm() / e.blocks[first, first].norm())}
+    exact = e.blocks[first, first]
+    times = float(printed.norm() / exact.norm())
+    return {"depth": DEPTH, "times": times}
 
 
 def stabilised() -> Numbers:
@@ -172,12 +193,14 @@ def stabilised() -> Numbers:
     before = _on_published_images(distances, "init")
     far = [row for row in before if row["distance"] == str(DEPTH - 1)]
     near = [row for row in before if row["distance"] == "0"]
+    layers = [lambda h: h + scaled * h] * DEPTH
+    kept = middle(far, "R") / middle(near, "R")
     return {
         "depth": DEPTH,
         "rho": rho,
         "allowed": scaled,
-        "reached": transmitted([lambda h: h + scaled * h] * DEPTH),
-        "kept": middle(far, "R") / middle(near, "R"),
+        "reached": transmitted(layers),
+        "kept": kept,
     }
 
 
@@ -187,7 +210,9 @@ def described_share() -> Numbers:
     after = _on_published_images(blocks, "final")
     if not after:
         return {"share": math.nan}
-    return {"share": sum(numbers(after, "gn")) / sum(numbers(after, "full"))}
+    gauss_newton = sum(numbers(after, "gn"))
+    full = sum(numbers(after, "full"))
+    return {"share": gauss_newton / full}
 
 
 NEURONS = 10
@@ -205,7 +230,8 @@ def bulk_vectors() -> Numbers:
         case = Linear(w, v, x, y)
         if float(case.d) < 0:
             errors.append(bulk_error(case, False))
-    return {"share": len(errors) / DRAWS, "error": median(errors) if errors else math.nan}
+    share_of_draws = len(errors) / DRAWS
+    return {"share": share_of_draws, "error": median(errors) if errors else math.nan}
 
 
 def outlier_vectors() -> Numbers:

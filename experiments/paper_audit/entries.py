@@ -20,18 +20,24 @@ def entries(key: str, rows: list[Row]) -> list[Row]:
     for row in rows:
         by_root.setdefault(row["root"], []).append(row)
     listed = []
-    for erratum in sorted(errata(key)["erratum"], key=lambda erratum: str(erratum["kind"])):
+    by_class = sorted(errata(key)["erratum"], key=lambda erratum: str(erratum["kind"]))
+    for erratum in by_class:
         affected = by_root.get(erratum["id"], [])
-        listed.append(_entry(key, erratum, affected, _worst_verdict(affected)))
+        verdict = _worst_verdict(affected)
+        entry = _entry(key, erratum, affected, verdict)
+        listed.append(entry)
     for place in errata(key)["unchecked"]:
         unchecked = {"place": place["place"], "kind": "E", "view": place["reason"]}
-        listed.append(_entry(key, unchecked, [], "not checked"))
+        entry = _entry(key, unchecked, [], "not checked")
+        listed.append(entry)
     return listed
 
 
 def _entry(key: str, erratum: Row, rows: list[Row], verdict: str) -> Row:
     name = erratum.get("id", "")
     numbers = NUMBERS[name]() if name in NUMBERS else {}
+    experiments = erratum.get("experiments", "").format(**numbers)
+    places = [row["place"] for row in rows]
     return {
         "paper": key,
         "id": name,
@@ -42,8 +48,8 @@ def _entry(key: str, erratum: Row, rows: list[Row], verdict: str) -> Row:
         "corrected": erratum.get("corrected", ""),
         "elsewhere": erratum.get("elsewhere", ""),
         "consequence": erratum.get("consequence", ""),
-        "experiments": erratum.get("experiments", "").format(**numbers),
-        "also_affects": [row["place"] for row in rows],
+        "experiments": experiments,
+        "also_affects": places,
         "authors_view": erratum["view"],
         "worked_checks": _worked_checks(erratum, rows),
     }
@@ -61,11 +67,13 @@ def _worked_checks(erratum: Row, rows: list[Row]) -> list[Worked]:
     """The example in words, else the erratum's own instance, else those of its first two clauses
     that have one."""
     if "example" in erratum:
-        return [worked(erratum["example"], "", "", "")]
+        example = erratum["example"]
+        return [worked(example, "", "", "")]
     if erratum.get("id") in EXAMPLES:
         return [EXAMPLES[erratum["id"]]()]
     shown: list[Worked] = []
     for row in rows:
         if row["instance"] and len(shown) < 2:
-            shown.append({column: row[column] for column in NOT_WORKED})
+            instance = {column: row[column] for column in NOT_WORKED}
+            shown.append(instance)
     return shown

@@ -50,9 +50,11 @@ def table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table; none where it has no rows."""
     if not body:
         return []
-    lines = [_table_line(header), _table_line(["---"] * len(header))]
+    rule = ["---"] * len(header)
+    lines = [_table_line(header), _table_line(rule)]
     for row in body:
-        lines.append(_table_line([_cell(text) for text in row]))
+        cells = [_cell(text) for text in row]
+        lines.append(_table_line(cells))
     return lines
 
 
@@ -61,7 +63,8 @@ def _table_line(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    line = " ".join(text.split())
+    return line.replace("|", "\\|")
 
 
 def _latex(text: str) -> str:
@@ -93,7 +96,8 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
     ]
     if by_class["A"]:
         lines += ["## A. Major errors", ""]
-    for number, entry in enumerate(by_class["A"], start=1):
+    major = by_class["A"]
+    for number, entry in enumerate(major, start=1):
         lines += _major(f"A{number}", entry)
     if by_class["B"]:
         lines += _minor(by_class["B"])
@@ -144,11 +148,16 @@ def _minor(listed: list[Row]) -> list[str]:
     remarks = []
     for number, entry in enumerate(listed, start=1):
         label = f"B{number}"
-        formulas.append((label, entry["place"], code(entry["printed"]), _latex(entry["corrected"])))
-        remarks.append((label, entry["consequence"], _worked(entry), _view(entry)))
+        printed = code(entry["printed"])
+        corrected = _latex(entry["corrected"])
+        formulas.append((label, entry["place"], printed, corrected))
+        remark = (label, entry["consequence"], _worked(entry), _view(entry))
+        remarks.append(remark)
     lines = ["## B. Minor errors", ""]
-    lines += [*table(("error", "place", "printed", "corrected"), formulas), ""]
-    details = table(("error", "consequence", "worked check", "authors' view"), remarks)
+    header = ("error", "place", "printed", "corrected")
+    lines += [*table(header, formulas), ""]
+    columns = ("error", "consequence", "worked check", "authors' view")
+    details = table(columns, remarks)
     return lines + folded("B: consequences, worked checks and the authors' view", details)
 
 
@@ -186,11 +195,14 @@ def _others(by_class: ByClass) -> list[str]:
             printed = code(entry["printed"])
             corrected = _latex(entry["corrected"])
             remark = f"{_remark(entry)} {_worked(entry)}"
-            body.append((f"{kind}{number}", entry["place"], printed, corrected, remark))
+            row = (f"{kind}{number}", entry["place"], printed, corrected, remark)
+            body.append(row)
     unchecked = [entry for entry in by_class["E"] if not entry["id"]]
     reasons = [(entry["place"], entry["authors_view"]) for entry in unchecked]
-    lines = table(("error", "place", "printed", "corrected", "remark"), body)
-    return [*lines, "", *table(("not checked", "why"), reasons)]
+    header = ("error", "place", "printed", "corrected", "remark")
+    lines = table(header, body)
+    not_checked = table(("not checked", "why"), reasons)
+    return [*lines, "", *not_checked]
 
 
 def _remark(entry: Row) -> str:
@@ -239,13 +251,16 @@ def _totals(papers: Papers) -> list[str]:
     for key, rows, listed in papers:
         classes = Counter(entry["class"] for entry in listed)
         verdicts = Counter(row["verdict"] for row in rows)
-        counts = [verdicts[verdict] for verdict in ("holds", "minor error", "major error")]
+        counted = ("holds", "minor error", "major error")
+        counts = [verdicts[verdict] for verdict in counted]
         numbers = [sum(counts), *counts, *(classes[kind] for kind in CLASSES)]
-        body.append([_link(key), *map(str, numbers)])
+        cells = map(str, numbers)
+        body.append([_link(key), *cells])
     head = ("paper", "clauses counted", "hold", "minor error", "major error")
     return table((*head, *CLASSES), body)
 
 
 def as_json(listed: list[Row]) -> str:
     """The errata of all papers."""
-    return json.dumps(listed, ensure_ascii=False, indent=1) + "\n"
+    text = json.dumps(listed, ensure_ascii=False, indent=1)
+    return text + "\n"

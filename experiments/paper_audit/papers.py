@@ -80,7 +80,8 @@ def verdict(agreement: str, kind: str, uncounted: str = "", printed: float = 0.0
 @cache
 def keys() -> tuple[str, ...]:
     """Names of the papers' packages, in alphabetical order; imports nothing."""
-    return tuple(sorted(p.parent.name for p in ROOM.glob("*/errata.toml")))
+    files = ROOM.glob("*/errata.toml")
+    return tuple(sorted(p.parent.name for p in files))
 
 
 @cache
@@ -101,7 +102,8 @@ def errata(key: str) -> dict[str, Any]:
 
 
 def _toml(key: str, name: str) -> dict[str, Any]:
-    return tomllib.loads((ROOM / key / f"{name}.toml").read_text(encoding="utf-8"))
+    file = ROOM / key / f"{name}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def read(key: str) -> tuple[Clause, ...]:
@@ -115,14 +117,16 @@ def read(key: str) -> tuple[Clause, ...]:
     """
     checks: dict[str, Check] = {}
     without: dict[str, dict[str, Check]] = {}
-    for file in sorted(ROOM.joinpath(key).glob("[!_]*.py")):
+    files = ROOM.joinpath(key).glob("[!_]*.py")
+    for file in sorted(files):
         module = import_module(f"{__package__}.{key}.{file.stem}")
         if hasattr(module, "CHECKS"):
             checks |= module.CHECKS
             for (name, hypothesis), check in module.CHECKS.without.items():
                 without.setdefault(name, {})[hypothesis] = check
     entries = _toml(key, "clauses")["clause"]
-    single = sorted({entry["id"] for entry in entries} ^ set(checks))
+    ids = {entry["id"] for entry in entries}
+    single = sorted(ids ^ set(checks))
     if single:
         raise ValueError(
             f"{key}/clauses.toml: expected one check for each clause, "
@@ -131,7 +135,8 @@ def read(key: str) -> tuple[Clause, ...]:
     kinds = {"": ""}
     for erratum in errata(key)["erratum"]:
         kinds[erratum["id"]] = erratum["kind"]
-    stray = sorted({entry.get("root", "") for entry in entries} - set(kinds))
+    roots = {entry.get("root", "") for entry in entries}
+    stray = sorted(roots - set(kinds))
     if stray:
         raise ValueError(
             f"{key}/errata.toml: expected entries for every root cause, found none for {stray}"
@@ -140,7 +145,8 @@ def read(key: str) -> tuple[Clause, ...]:
     for entry in entries:
         name = entry["id"]
         kind = kinds[entry.get("root", "")]
-        clause = Clause(**entry, kind=kind, check=checks[name], without=without.get(name, {}))
+        dropped = without.get(name, {})
+        clause = Clause(**entry, kind=kind, check=checks[name], without=dropped)
         read_clauses.append(clause)
     return tuple(read_clauses)
 

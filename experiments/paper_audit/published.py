@@ -25,7 +25,8 @@ def rows(experiment: str, table: str, **parameters: Any) -> list[Row]:
     for cell in cells(experiment, **parameters):
         if table in cell.meta["tables"]:
             text = gzip.decompress(cell.content(table)).decode()
-            found += csv.DictReader(io.StringIO(text, newline=""))
+            lines = io.StringIO(text, newline="")
+            found += csv.DictReader(lines)
     return found
 
 

@@ -31,10 +31,12 @@ class AuditAnalysis(Analysis):
 
     @cached_property
     def formulas(self) -> list[Row]:
-        return [judged(row) for row in _rows(self.tables, "formulas")]
+        rows = _rows(self.tables, "formulas")
+        return [judged(row) for row in rows]
 
     def claims(self) -> list[Claim]:
-        return [*claims(self.formulas), *zeros.claims(_rows(self.tables, ZEROS))]
+        of_zeros = zeros.claims(_rows(self.tables, ZEROS))
+        return [*claims(self.formulas), *of_zeros]
 
     def documents(self) -> dict[str, str]:
         return documents(self.formulas)
@@ -47,7 +49,8 @@ def _rows(tables: Any, name: str) -> list[Row]:
     table = tables[name]
     if name == "formulas":
         return _records(table.drop_duplicates("id"))
-    return _records(table[table["seed"] == table["seed"].min()])
+    seeds = table["seed"]
+    return _records(table[seeds == seeds.min()])
 
 
 def judged(row: Row) -> Row:
@@ -83,14 +86,16 @@ def _claim(row: Row, title: str) -> Claim:
         detail.append(f"our text is blank; our own form holds to {row['corrected_error']:.2g}")
     remarks = [row.get(column, "") for column in ("uncounted", "criterion", "history")]
     detail += [text for text in remarks if text]
+    where = f"{title}, {row['place']}"
+    explained = "; ".join(detail)
     return Claim(
         name=row["id"],
         statement=row["statement"],
-        where=f"{title}, {row['place']}",
+        where=where,
         verdict=CLAIMS[row["verdict"]],
         statistic=error,
         threshold=f"{row['tolerance']:g}",
-        detail="; ".join(detail),
+        detail=explained,
         group=title,
         independent=True,
     )
@@ -107,4 +112,5 @@ def documents(rows: list[Row]) -> dict[str, str]:
             papers.append((key, of_paper, listed))
             pages[f"errata_{key}.md"] = paper_page(key, of_paper, listed)
     listed_all = [entry for _, _, listed in papers for entry in listed]
-    return {"errata.md": overview(papers), **pages, "errata.json": as_json(listed_all)}
+    overall = overview(papers)
+    return {"errata.md": overall, **pages, "errata.json": as_json(listed_all)}

@@ -38,7 +38,8 @@ class PaperAudit(c.Experiment):
     source: list[str] = c.grid(choices=(*keys(), ZEROS))
 
     def cells(self) -> Iterable[c.Cell]:
-        seconds = {key: float(errata(key)["seconds"]) for key in keys()} | {ZEROS: 10.0}
+        of_papers = {key: float(errata(key)["seconds"]) for key in keys()}
+        seconds = of_papers | {ZEROS: 10.0}
         return [
             c.Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()
         ]

@@ -34,12 +34,14 @@ def diagonal(*values: float) -> Tensor:
 
 def matrix(*rows: Sequence[Tensor]) -> Tensor:
     """A matrix of its entries, row by row."""
-    return torch.stack([torch.stack(list(row)) for row in rows])
+    stacked = [torch.stack(list(row)) for row in rows]
+    return torch.stack(stacked)
 
 
 def block_matrix(*rows: Sequence[Tensor]) -> Tensor:
     """A matrix of its blocks, row by row."""
-    return torch.cat([torch.cat(list(row), dim=1) for row in rows])
+    joined = [torch.cat(list(row), dim=1) for row in rows]
+    return torch.cat(joined)
 
 
 def kron(left: Tensor, right: Tensor) -> Tensor:
@@ -75,6 +77,11 @@ def random_matrices(sizes: Iterable[tuple[int, int]], seed: int = 0) -> list[Ten
 def grid(low: float, high: float, count: int) -> Tensor:
     """Equidistant numbers, both ends included."""
     return torch.linspace(low, high, count, dtype=torch.float64)
+
+
+def norm_of(values: Tensor) -> float:
+    """The Euclidean norm of a vector, the Frobenius norm of a matrix."""
+    return float(values.norm())
 
 
 def spectral_norm(matrix: Tensor) -> Tensor:

@@ -67,7 +67,8 @@ class Sample:
     def d(self, order: int) -> Tensor:
         """f^(order)(y), (N,)."""
         if order not in self.known:
-            self.known[order] = derivative(self.name, order)(self.y)
+            function = derivative(self.name, order)
+            self.known[order] = function(self.y)
         return self.known[order]
 
     @property
@@ -89,7 +90,8 @@ class Sample:
 
     def F0(self, order: int) -> Tensor:
         """F_0^(order)(y): a leading zero row, (N+1, N)."""
-        return torch.cat([zeros(1, len(self.y)), self.F(order)])
+        empty = zeros(1, len(self.y))
+        return torch.cat([empty, self.F(order)])
 
     @property
     def p(self) -> Tensor:
@@ -130,8 +132,10 @@ def evaluate(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Sample:
     hx = torch.cat([ones(1), x])
     weights = theta[: units * columns].reshape(columns, units)
     full = theta[units * columns :]
-    y = (hx[:, None] * weights).sum(0)
-    z = full[0] + full[1:] @ derivative(name, 0)(y)
+    products = hx[:, None] * weights
+    y = products.sum(0)
+    activated = derivative(name, 0)(y)
+    z = full[0] + full[1:] @ activated
     return Sample(hx, y, full[1:], full, z, q, name)
 
 
@@ -146,12 +150,14 @@ class Instance:
 
     @property
     def units(self) -> int:
-        return (len(self.theta) - 1) // (self.x.shape[1] + 2)
+        inputs = self.x.shape[1]
+        return (len(self.theta) - 1) // (inputs + 2)
 
     @property
     def count(self) -> int:
         """How many of theta's entries are w."""
-        return self.units * (self.x.shape[1] + 1)
+        inputs = self.x.shape[1]
+        return self.units * (inputs + 1)
 
     @property
     def w(self) -> slice:
@@ -185,7 +191,8 @@ class Instance:
 
     @property
     def hessian(self) -> Tensor:
-        return jacrev(grad(loss))(self.theta, self.x, self.q, self.name)
+        of_gradient = jacrev(grad(loss))
+        return of_gradient(self.theta, self.x, self.q, self.name)
 
     def jacobian(self, quantity: Callable[[Sample, Sample], Tensor], i: int, j: int) -> Tensor:
         """d quantity(sample i, sample j) / d theta in denominator layout: (D, *shape of the
@@ -196,12 +203,14 @@ class Instance:
             second = evaluate(theta, self.x[j], self.q[j], self.name)
             return quantity(first, second)
 
-        return jacrev(function)(self.theta).movedim(-1, 0)
+        by_last = jacrev(function)(self.theta)
+        return by_last.movedim(-1, 0)
 
 
 def loss(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Tensor:
     """L(theta) = Σ_i −q log p − (1 − q) log(1 − p)."""
-    z = vmap(lambda row: evaluate(theta, row, q[0], name).z)(x)
+    logits = vmap(lambda row: evaluate(theta, row, q[0], name).z)
+    z = logits(x)
     return torch.nn.functional.binary_cross_entropy_with_logits(z, q, reduction="sum")
 
 
@@ -210,7 +219,8 @@ def by_hand(name: str) -> Instance:
     1."""
     theta = real([0.0, 1.0, 0.5, 1.0])
     x = real([[1.0], [-1.0]])
-    return Instance(name, theta, x, real([0.0, 1.0]))
+    q = real([0.0, 1.0])
+    return Instance(name, theta, x, q)
 
 
 def instances(
@@ -223,9 +233,11 @@ def instances(
             yield by_hand(name)
     for k, (inputs, units, samples) in enumerate(sizes):
         generator = seeded(k)
-        theta = scale * gauss(generator, inputs * units + 2 * units + 1)
+        count = inputs * units + 2 * units + 1
+        theta = scale * gauss(generator, count)
         x = gauss(generator, samples, inputs)
-        q = (torch.arange(samples) % 2).double()
+        parities = torch.arange(samples) % 2
+        q = parities.double()
         for name in names:
             yield Instance(name, theta, x, q)
 
@@ -234,7 +246,8 @@ def opposed_gelu() -> Instance:
     """One GELU unit seeing y = −1 and y = +1.5, where f' has opposite signs."""
     theta = real([0.0, 1.0, 0.2, 1.5])
     x = real([[-1.0], [1.5]])
-    return Instance("gelu", theta, x, real([0.0, 1.0]))
+    q = real([0.0, 1.0])
+    return Instance("gelu", theta, x, q)
 
 
 def equality(

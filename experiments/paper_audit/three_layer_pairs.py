@@ -109,7 +109,8 @@ K_psi = stack([e_psi, f_psi, 0 * e_psi, 0 * e_psi], dim=1)
 
 def product_rule(by_value: Formula, by_output: Formula, matrix: Formula) -> Formula:
     """Derivative of o_iᵀ P_ij o_j: by_value (o_i ⊗ o_j) + by_output s''/'(z_i) P_ij o_j."""
-    return by_value @ kron(oi, oj) + by_output * (s21i @ matrix @ oj)
+    by_second = by_output * (s21i @ matrix @ oj)
+    return by_value @ kron(oi, oj) + by_second
 
 
 w_phi = inputs**2 * product_rule(G_phi, F1i @ V, phi_matrix)

@@ -36,7 +36,8 @@ def inequality(
             searches.append(_attacked(excess, [*_ladder(name), *starts(name)], steps))
         value, start, _ = max(searches, key=lambda search: search[0])
         count = sum(tried for _, _, tried in searches)
-        return Outcome(value, instances=count, witness=_witness(value, start))
+        witness = _witness(value, start)
+        return Outcome(value, instances=count, witness=witness)
 
     return check
 
@@ -64,7 +65,8 @@ def _saturated(instance: Instance) -> Iterator[Instance]:
     for bias in (12.0, -12.0):
         theta = instance.theta.clone()
         theta[instance.count] = bias
-        yield Instance(instance.name, theta, instance.x, instance.q)
+        saturated = Instance(instance.name, theta, instance.x, instance.q)
+        yield saturated
 
 
 def flat(instance: Instance) -> Tensor:
@@ -73,8 +75,10 @@ def flat(instance: Instance) -> Tensor:
 
 
 def moved(instance: Instance, z: Tensor) -> Instance:
-    theta, x = z.split([len(instance.theta), instance.x.numel()])
-    return Instance(instance.name, theta, x.view(instance.x.shape), instance.q)
+    sizes = [len(instance.theta), instance.x.numel()]
+    theta, x = z.split(sizes)
+    inputs = x.view(instance.x.shape)
+    return Instance(instance.name, theta, inputs, instance.q)
 
 
 def _witness(value: float, start: Instance) -> Worked | None:
@@ -89,8 +93,10 @@ def omega_range() -> Outcome:
 
     def excess(z: Tensor) -> float:
         p = torch.sigmoid(z)
-        omega = float((p * (1 - p)).prod())
+        product = (p * (1 - p)).prod()
+        omega = float(product)
         return max(-omega, omega - 1 / 16)
 
     starts = (real([0.1, -0.2]), real([2.0, -3.0]))
-    return Outcome(max(checks.attack(excess, z) for z in starts), instances=160)
+    largest = max(checks.attack(excess, z) for z in starts)
+    return Outcome(largest, instances=160)

@@ -137,7 +137,8 @@ def form_check(printed: Printed, i: int) -> Outcome:
     correct = FORMS[i]
     if i not in printed:
         return compare(points(all_same), exact, correct)
-    return compare(points(all_same), exact, printed[i], correct, "factors that do not multiply")
+    reason = "factors that do not multiply"
+    return compare(points(all_same), exact, printed[i], correct, reason)
 
 
 for i in FORMS:

@@ -56,13 +56,16 @@ def draw(n: int, d: int, radius: float, draws: int = DRAWS, frobenius: bool = Fa
     each."""
     generator = seeded(100 * n + 10 * d)
     scaled = []
-    for shape in ((d, n), (d, n), (d, d), (d, d)):
+    shapes = ((d, n), (d, n), (d, d), (d, d))
+    for shape in shapes:
         raw = gauss(generator, draws, *shape)
         if frobenius:
-            scaled.append(radius * raw / raw.norm(dim=(-2, -1), keepdim=True))
+            sizes = raw.norm(dim=(-2, -1), keepdim=True)
+            scaled.append(radius * raw / sizes)
         else:
             scaled.append(scale_to_norm(raw, radius))
-    b = (2 * uniform(generator, draws, n, d) - 1) * radius**2
+    signs = 2 * uniform(generator, draws, n, d) - 1
+    b = signs * radius**2
     return (*scaled, b)
 
 
@@ -71,9 +74,11 @@ def measured(name: str, matrices: Matrices) -> Tensor:
     x, y, w, v, b = matrices
     if BOUNDS[name].over != "pair":
         return point_value(name, x, w, v, b)
-    even = torch.arange(len(x))[:, None, None] % 2 == 0
+    numbers = torch.arange(len(x))[:, None, None]
+    even = numbers % 2 == 0
     # half of the pairs far apart, half close together, never equal, also for n = d = 1
-    y = torch.where(even, 0.99 * x + 0.005 * y, 0.9 * y)
+    close = 0.99 * x + 0.005 * y
+    y = torch.where(even, close, 0.9 * y)
     return pair_value(name, x, y, w, v, b)
 
 
@@ -121,7 +126,8 @@ def bound_check(name: str) -> Outcome:
         if radius == RADII[0]:
             value = max(value, climb(name, matrices, radius))
             count += STEPS * DRAWS
-        worst = max(worst, value / limit(n, d, radius) - 1)
+        violation = value / limit(n, d, radius) - 1
+        worst = max(worst, violation)
     return Outcome(worst, instances=count)
 
 
@@ -139,11 +145,14 @@ def mean_value_fact() -> Outcome:
     """Fact H.1 for g(x) = tanh(A x), whose derivative is at most |A| everywhere."""
     generator = seeded(0)
     a = gauss(generator, 100, 4, 4)
-    x, y = gauss(generator, 2, 100, 4, 1).unbind(0)
+    points = gauss(generator, 2, 100, 4, 1)
+    x, y = points.unbind(0)
     difference = torch.tanh(a @ x) - torch.tanh(a @ y)
     moved = difference.norm(dim=(-2, -1))
-    limit = spectral_norm(a) * (x - y).norm(dim=(-2, -1))
-    return Outcome(float((moved / limit).max()) - 1, instances=100)
+    distance = (x - y).norm(dim=(-2, -1))
+    limit = spectral_norm(a) * distance
+    ratio = moved / limit
+    return Outcome(float(ratio.max()) - 1, instances=100)
 
 
 @CHECKS.clause("attention.fact_h.2", instances=300)
@@ -152,12 +161,16 @@ def product_fact() -> Errors:
     generator = seeded(0)
     x = grid(0, 6, 200)
     for k in range(1, 7):
-        size, phase = (uniform(generator, 2, 50, k, 1) * 2).unbind(0)
-        values = (1 + size * torch.sin(x + phase)).prod(-2)
+        draws = uniform(generator, 2, 50, k, 1) * 2
+        size, phase = draws.unbind(0)
+        factors = 1 + size * torch.sin(x + phase)
+        values = factors.prod(-2)
         slopes = values.diff(dim=-1) / x.diff()
         slope = slopes.abs().amax(-1)
-        largest = (1 + size).prod(-2).squeeze(-1)
-        limit = 2 ** (k - 1) * size.amax((-2, -1)) * largest
+        products = (1 + size).prod(-2)
+        largest = products.squeeze(-1)
+        amplitude = size.amax((-2, -1))
+        limit = 2 ** (k - 1) * amplitude * largest
         yield float((slope / limit).max()) - 1
 
 
@@ -168,8 +181,11 @@ def cumulant(f: Tensor, *values: Tensor) -> Tensor:
     if len(centred) < 4:
         return joint
     u, v, w, z = centred
-    for (a, b), (p, q) in (((u, v), (w, z)), ((u, w), (v, z)), ((u, z), (v, w))):
-        joint = joint - (f * a * b).sum() * (f * p * q).sum()
+    pairings = (((u, v), (w, z)), ((u, w), (v, z)), ((u, z), (v, w)))
+    for (a, b), (p, q) in pairings:
+        first = (f * a * b).sum()
+        second = (f * p * q).sum()
+        joint = joint - first * second
     return joint
 
 
@@ -178,10 +194,12 @@ def third_derivative(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
 
     def output(t: Tensor) -> Tensor:
         moved = x + t * d
-        f = torch.softmax(moved.mT @ w @ moved[:, 0], 0)
+        scores = moved.mT @ w @ moved[:, 0]
+        f = torch.softmax(scores, 0)
         return f @ (moved.mT @ v[:, 0])
 
-    return grad(grad(grad(output)))(zeros(()))
+    third = grad(grad(grad(output)))
+    return third(zeros(()))
 
 
 def third_cumulants(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
@@ -189,10 +207,12 @@ def third_cumulants(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
     x0 = x[:, 0]
     d0 = d[:, 0]
     v0 = v[:, 0]
-    f = torch.softmax(x.mT @ w @ x0, 0)
+    scores = x.mT @ w @ x0
+    f = torch.softmax(scores, 0)
     h = x.mT @ v0
     e = d.mT @ v0
-    first = d.mT @ w @ x0 + x.mT @ w @ d0
+    by_query = x.mT @ w @ d0
+    first = d.mT @ w @ x0 + by_query
     second = 2 * d.mT @ w @ d0
     terms = [
         3 * cumulant(f, e, second),
@@ -207,8 +227,10 @@ def directions() -> Iterator[tuple[tuple[Tensor, ...], float]]:
     """(X, W, V, a direction D of norm 1), and the proved bound of H.9."""
     for n, d, radius in GRID:
         limit = PROVED["H.9"](n, d, radius)
-        for x, y, w, v, _ in zip(*draw(n, d, radius, 2), strict=True):
-            yield (x, w, v, y / y.norm()), limit
+        problems = zip(*draw(n, d, radius, 2), strict=True)
+        for x, y, w, v, _ in problems:
+            direction = y / y.norm()
+            yield (x, w, v, direction), limit
 
 
 def third_derivative_check() -> Outcome:
@@ -219,10 +241,14 @@ def third_derivative_check() -> Outcome:
     for along, limit in directions():
         exact = third_derivative(*along)
         terms = third_cumulants(*along)
-        size = float(terms.abs().sum().clamp_min(1e-3))
-        errors.append(float((exact - terms.sum()).abs()) / size)
-        excess.append(float(exact.abs()) / limit - 1)
-    return Outcome(max(*errors, *excess), instances=len(errors))
+        sum_of_moduli = terms.abs().sum()
+        size = float(sum_of_moduli.clamp_min(1e-3))
+        error = (exact - terms.sum()).abs()
+        errors.append(float(error) / size)
+        violation = float(exact.abs()) / limit - 1
+        excess.append(violation)
+    largest = max(*errors, *excess)
+    return Outcome(largest, instances=len(errors))
 
 
 @CHECKS.clause("attention.h.9")

@@ -121,7 +121,8 @@ def with_components(t: Terms, j1: int, j2: int) -> Terms:
 
 def table_sum(terms: dict[Place, Formula], table: int) -> Formula:
     """dC_table/dx_{i2,j2} in the case i0 = i1 = i2."""
-    return total([term for place, term in terms.items() if place[0] == table])
+    chosen = [term for place, term in terms.items() if place[0] == table]
+    return total(chosen)
 
 
 CHECKS["attention.c.9.part_1"] = by_x2(-s * f00 * w1, all_same, table_sum(PRINTED, 1))
@@ -143,12 +144,17 @@ def pairs() -> Outcome:
     count = 0
     for t in points(all_same):
         count += 1
-        transposed = with_components(t, t.k.j2, t.k.j1)
+        index = t.k
+        transposed = with_components(t, index.j2, index.j1)
         for places in C14:
-            error = relative_error(TABLES[places[0]](t), TABLES[places[-1]](transposed))
+            first = TABLES[places[0]](t)
+            last = TABLES[places[-1]](transposed)
+            error = relative_error(first, last)
             corrected = max(corrected, error)
     witness = worked("partner of Table 2: 1", "Table 1: 9, of eight terms", "Table 1: 8", "error 0")
-    printed = 0.0 if (1, 9) in TABLES else math.inf
+    printed = math.inf
+    if (1, 9) in TABLES:
+        printed = 0.0
     return Outcome(printed, corrected, count, witness)
 
 
@@ -156,7 +162,8 @@ def by_number(terms: dict[Place, Formula]) -> dict[int, Formula]:
     """D_i(X), i = 1..21, of Lemma C.14."""
     sums = {}
     for i, places in enumerate(C14, start=1):
-        sums[i] = total([terms[place] for place in places])
+        of_entry = [terms[place] for place in places]
+        sums[i] = total(of_entry)
     return sums
 
 

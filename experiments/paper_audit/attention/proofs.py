@@ -22,12 +22,17 @@ def one_sided() -> BothErrors:
     """Lemma G.2, Part 3 with b <= R^2 as Assumption G.1 prints it, and with |b| <= R^2."""
     for n, d, radius in GRID:
         x, _, w, v, b = draw(n, d, radius)
-        far = att.residual(x, w, v, b - 9 * radius**2).abs().max()
-        near = att.residual(x, w, v, b).abs().max()
+        small_b = b - 9 * radius**2
+        of_small_b = att.residual(x, w, v, small_b)
+        far = of_small_b.abs().max()
+        residuals = att.residual(x, w, v, b)
+        near = residuals.abs().max()
         limit = 2 * radius**2
-        yield float(far) / limit - 1, float(near) / limit - 1
+        printed = float(far) / limit - 1
+        yield printed, float(near) / limit - 1
     one = ones(1, 1, 1)
-    value = float(att.residual(one, one, one, -10 * one).abs())
+    residual = att.residual(one, one, one, -10 * one)
+    value = float(residual.abs())
     return worked(
         "n = d = 1, X = V = 1, b = −10 <= R², R = 1.01: |c|",
         "at most 2 R² = 2.0402",
@@ -43,12 +48,15 @@ def modulus_of_means() -> Outcome:
     constant of Lemma H.7."""
     radius = 5.0
     w = radius * ones(1, 1)
-    x = real([[0.0, radius / 2**0.5, -radius / 2**0.5]])
+    entry = radius / 2**0.5
+    x = real([[0.0, entry, -entry]])
 
     def mean(first: Tensor) -> Tensor:
-        moved = torch.cat([first.view(1, 1), x[:, 1:]], 1)
+        others = x[:, 1:]
+        moved = torch.cat([first.view(1, 1), others], 1)
         keys = moved.mT @ w
-        f = torch.softmax(keys @ moved[:, 0], 0)
+        scores = keys @ moved[:, 0]
+        f = torch.softmax(scores, 0)
         return (f * keys[:, 0]).sum()
 
     slope = float(grad(mean)(x[0, 0]))
@@ -59,7 +67,8 @@ def modulus_of_means() -> Outcome:
         f"{slope:.4g}",
     )
     right = BOUNDS["H.7"].printed(3, 1, radius)
-    return Outcome(slope / (4 * radius**2) - 1, slope / right - 1, 1, witness)
+    printed = slope / (4 * radius**2) - 1
+    return Outcome(printed, slope / right - 1, 1, witness)
 
 
 @CHECKS.clause("attention.h.3.proof", instances=INSTANCES)
@@ -71,10 +80,12 @@ def columns_as_norm() -> BothErrors:
         x, _, w, _, _ = draw(n, d, radius)
         jacobian = attention_jacobian(x, w)  # (..., i0, p, n d)
         operator = spectral_norm(jacobian)
-        columns = jacobian.norm(dim=-2).amax(-1)
+        norms_of_columns = jacobian.norm(dim=-2)
+        columns = norms_of_columns.amax(-1)
         ratio = operator / columns.clamp_min(1e-12)
         printed = float(ratio.max()) - 1
-        yield printed, float(operator.max()) / radius**2 - 1
+        corrected = float(operator.max()) / radius**2 - 1
+        yield printed, corrected
         if printed > 1e-9 and witness is None:
             k = int(ratio.argmax())
             column = float(columns.flatten()[k])
@@ -91,7 +102,8 @@ def columns_as_norm() -> BothErrors:
 def token_blocks(matrix: Tensor, n: int) -> Tensor:
     """The n × n blocks (…, i1, i2, j1, j2) of (…, n d, n d)."""
     d = matrix.shape[-1] // n
-    return matrix.unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
+    by_rows = matrix.unflatten(-1, (n, d))
+    return by_rows.unflatten(-3, (n, d)).transpose(-3, -2)
 
 
 @CHECKS.clause("attention.i.1.order")
@@ -103,11 +115,15 @@ def block_symmetry() -> Outcome:
     witness = None
     for n, d in SIZES:
         x, _, w, v, _ = draw(n, d, RADII[0], 3)
-        blocks = token_blocks(att.output_hessians(x, w, v), n)
-        difference = (blocks - blocks.mT).norm(dim=(-2, -1))
+        hessians = att.output_hessians(x, w, v)
+        blocks = token_blocks(hessians, n)
+        skew_part = blocks - blocks.mT
+        difference = skew_part.norm(dim=(-2, -1))
         skew = difference / blocks.norm().clamp_min(1e-12)
-        same_token = torch.eye(n, dtype=torch.bool).expand(skew.shape)
-        corrected.append(float(skew[same_token].max()))
+        diagonal = torch.eye(n, dtype=torch.bool)
+        same_token = diagonal.expand(skew.shape)
+        largest_skew = skew[same_token].max()
+        corrected.append(float(largest_skew))
         if n == 1:
             continue
         largest = float(skew[~same_token].max())
@@ -119,7 +135,8 @@ def block_symmetry() -> Outcome:
                 "spectral norm instead of the order",
                 f"{largest:.5g}",
             )
-    return Outcome(max(printed), max(corrected), 3 * len(SIZES), witness)
+    count = 3 * len(SIZES)
+    return Outcome(max(printed), max(corrected), count, witness)
 
 
 @CHECKS.clause("attention.i.2.proof", instances=151)
@@ -130,13 +147,17 @@ def blocks_bound_matrix() -> BothErrors:
     all_ones = ones(1, 2, 2)
     cases = [(2, all_ones)]
     for n in (2, 3, 4):
-        cases.append((n, gauss(generator, 50, 2 * n, 2 * n)))
+        raw_blocks = gauss(generator, 50, 2 * n, 2 * n)
+        cases.append((n, raw_blocks))
     for n, raw in cases:
         matrix = raw + raw.mT
         blocks = token_blocks(matrix, n)
-        ratio = spectral_norm(matrix) / spectral_norm(blocks).amax((-2, -1))
-        yield float(ratio.max()) - 1, float((ratio / n).max()) - 1
-    largest = float(torch.linalg.eigvalsh(all_ones[0])[-1])
+        largest_block = spectral_norm(blocks).amax((-2, -1))
+        ratio = spectral_norm(matrix) / largest_block
+        printed = float(ratio.max()) - 1
+        yield printed, float((ratio / n).max()) - 1
+    eigenvalues = torch.linalg.eigvalsh(all_ones[0])
+    largest = float(eigenvalues[-1])
     where = "((1, 1), (1, 1)): blocks of norm 1, largest eigenvalue"
     return worked(where, "1", "<= n = 2", f"{largest:.5g}")
 
@@ -156,12 +177,16 @@ def term_bound() -> BothErrors:
         left = w @ x
         right = w.mT @ x @ f.mT
         first = own * left.square().sum(-2)
-        products = (left * right).sum(-2).abs()
-        second = products + left.norm(dim=-2) * right.norm(dim=-2)
+        product = (left * right).sum(-2)
+        products = product.abs()
+        of_norms = left.norm(dim=-2) * right.norm(dim=-2)
+        second = products + of_norms
         larger = torch.maximum(first, second)
-        norms = 2 * s.abs().amax(-1) * own * larger
+        values = s.abs().amax(-1)
+        norms = 2 * values * own * larger
         largest = float(norms.max())
-        yield largest / radius**6 - 1, largest / (4 * radius**6) - 1
+        printed = largest / radius**6 - 1
+        yield printed, largest / (4 * radius**6) - 1
     where = "n = d = 1, X = W = V = R = 2: |B_2|"
     return worked(where, "at most R⁶ = 64", "at most 4 R⁶ = 256", "256")
 
@@ -170,11 +195,17 @@ def term_bound() -> BothErrors:
 def moduli() -> BothErrors:
     """Proof of Lemma H.10: a a' − b b' in two moduli, the second |a · b| |b'| as printed;
     corrected: |a − b| |b'|."""
-    for a, b in gauss(seeded(0), 50, 2, 2):
-        exact = float((a[0] * b[1] - b[0] * b[1]).abs())
-        by_product = (a[0] * b[0]).abs() * b[1].abs()
-        by_difference = (a[0] - b[0]).abs() * b[1].abs()
-        yield abs(float(by_product) - exact), abs(float(by_difference) - exact)
+    draws = gauss(seeded(0), 50, 2, 2)
+    for a, b in draws:
+        difference = a[0] * b[1] - b[0] * b[1]
+        exact = float(difference.abs())
+        product = (a[0] * b[0]).abs()
+        by_product = product * b[1].abs()
+        gap = (a[0] - b[0]).abs()
+        by_difference = gap * b[1].abs()
+        printed = abs(float(by_product) - exact)
+        corrected = abs(float(by_difference) - exact)
+        yield printed, corrected
     return worked("dc(X) = dc(Y) = 1 in both factors: second modulus", "1", "0", "0")
 
 
@@ -203,12 +234,15 @@ def constants() -> Outcome:
         (2 * constant("H.9"), 5376),
         (3200 + 5376 + 105, constant("H.10")),
     ]
-    printed = [*shared, (23 * constant("G.4"), 105)]
-    corrected = [*shared, (constant("I.1") * constant("G.4"), 105)]
+    last_printed = (23 * constant("G.4"), 105)
+    printed = [*shared, last_printed]
+    last_right = (constant("I.1") * constant("G.4"), 105)
+    corrected = [*shared, last_right]
     witness = worked(
         "last line of the proof: |D| |c(X) − c(Y)|",
         "23 R⁶ · 5 R⁴ <= 105 R¹⁰",
         "21 R⁶ · 5 R⁴",
         "115, 105",
     )
-    return Outcome(excess(printed), excess(corrected), len(printed), witness)
+    wrong = excess(printed)
+    return Outcome(wrong, excess(corrected), len(printed), witness)

@@ -29,10 +29,13 @@ def admissible_gamma(n: int, d: int, radius: float) -> float:
 def regularised(n: int, d: int) -> tuple[Tensor, Tensor, Objective]:
     """vec X of the data, vec X* and the objective at the admissible gamma, B = attention of the
     data, R = 2."""
-    x, _, w, v, _ = (m[0] for m in draw(n, d, RADIUS, 1, frobenius=True))
+    matrices = draw(n, d, RADIUS, 1, frobenius=True)
+    x, _, w, v, _ = (m[0] for m in matrices)
     gamma = admissible_gamma(n, d, RADIUS)
-    objective = recovery_objective(w, v, att.outputs(x, w, v), gamma)
-    trace = minimise(objective, att.vec(x).unsqueeze(0), "line search", tolerance=1e-9)
+    outputs = att.outputs(x, w, v)
+    objective = recovery_objective(w, v, outputs, gamma)
+    data = att.vec(x)
+    trace = minimise(objective, data.unsqueeze(0), "line search", tolerance=1e-9)
     return att.vec(x), trace.points[-1, 0], objective
 
 
@@ -43,8 +46,10 @@ def convex() -> Errors:
     for n, d, radius in GRID:
         x, _, w, v, b = draw(n, d, radius, frobenius=True)
         gamma = admissible_gamma(n, d, radius)
-        smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b, gamma))[..., 0]
-        yield float((-smallest / (2 * gamma)).max())
+        eigenvalues = torch.linalg.eigvalsh(att.hessian(x, w, v, b, gamma))
+        smallest = eigenvalues[..., 0]
+        violation = -smallest / (2 * gamma)
+        yield float(violation.max())
 
 
 def without_gamma() -> Outcome:
@@ -53,8 +58,10 @@ def without_gamma() -> Outcome:
     worst = -math.inf
     for n, d in SIZES:
         x, _, w, v, b = draw(n, d, RADIUS, frobenius=True)
-        smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[..., 0]
-        worst = max(worst, float((-smallest).max()))
+        eigenvalues = torch.linalg.eigvalsh(att.hessian(x, w, v, b))
+        smallest = eigenvalues[..., 0]
+        largest = float((-smallest).max())
+        worst = max(worst, largest)
     return Outcome(worst, instances=len(SIZES) * DRAWS)
 
 
@@ -67,14 +74,18 @@ def newton_converges() -> Errors:
     admitted distance."""
     for n, d in SIZES:
         _, minimiser, objective = regularised(n, d)
-        values = torch.linalg.eigvalsh(objective.hessian(minimiser.unsqueeze(0)))
-        distance = 0.1 * float(values[0, 0]) / BOUNDS["H.10"].printed(n, d, RADIUS)
+        hessians = objective.hessian(minimiser.unsqueeze(0))
+        values = torch.linalg.eigvalsh(hessians)
+        constant = BOUNDS["H.10"].printed(n, d, RADIUS)
+        distance = 0.1 * float(values[0, 0]) / constant
         offset = gauss(seeded(0), 5, n * d)
-        start = minimiser + distance * offset / offset.norm(dim=-1, keepdim=True)
+        sizes = offset.norm(dim=-1, keepdim=True)
+        start = minimiser + distance * offset / sizes
         accuracy = 0.1 * distance
         steps = math.ceil(math.log2(distance / accuracy))
         trace = minimise(objective, start, "full", max_steps=steps, tolerance=0.0)
-        error = float((trace.points[-1] - minimiser).norm(dim=-1).max())
+        differences = trace.points[-1] - minimiser
+        error = float(differences.norm(dim=-1).max())
         yield error / accuracy - 1
 
 
@@ -86,8 +97,10 @@ def recovers() -> Outcome:
     witness = None
     for n, d in SIZES:
         data, minimiser, _ = regularised(n, d)
-        error = float((minimiser - data).norm() / data.norm())
-        share = float(minimiser.norm() / data.norm())
+        difference = minimiser - data
+        error = float(difference.norm() / data.norm())
+        size = minimiser.norm()
+        share = float(size / data.norm())
         worst = max(worst, error)
         witness = witness or worked(
             f"n = {n}, d = {d}, R = 2, γ = 42 n d R⁸, B exact",

@@ -54,7 +54,8 @@ def algebra() -> Errors:
         w = x1(t)
         triple = (u * v * w).sum()
         yield relative_error((u * v) @ w, triple)
-        yield relative_error(u @ torch.diag(v) @ w, triple)
+        product = u @ torch.diag(v) @ w
+        yield relative_error(product, triple)
 
 
 @CHECKS.clause("attention.fact_b.2")
@@ -83,11 +84,13 @@ def _calculus_errors(a: Tensor, b: Tensor, c: Tensor, time: Tensor) -> Errors:
     exact = jacfwd(lambda t: f(t) @ g(t))(time)
     yield relative_error(du @ v + u @ dv, exact)
     exact = jacfwd(lambda t: f(t)[0] ** 3)(time)
-    yield relative_error(3 * u[0] ** 2 * du[0], exact)
+    slope = 3 * u[0] ** 2 * du[0]
+    yield relative_error(slope, exact)
     exact = jacfwd(lambda t: torch.exp(f(t)))(time)
     yield relative_error(torch.exp(u) * du, exact)
     exact = jacfwd(lambda t: f(t)[0] * g(t)[1])(time)
-    yield relative_error(du[0] * v[1] + u[0] * dv[1], exact)
+    by_product = du[0] * v[1] + u[0] * dv[1]
+    yield relative_error(by_product, exact)
     exact = jacfwd(lambda x: x * 1)(a)
     yield relative_error(unit(4), exact)
     exact = jacfwd(lambda y: a + 0 * y)(time)
@@ -125,7 +128,8 @@ def residual(t: Terms, x: Tensor) -> Tensor:
     """c(X) (n, d) from Definitions B.4-B.8."""
     scores = (x.T @ t.w @ x).T
     f = torch.softmax(scores, -1)
-    return f @ (x.T @ t.v) - t.b
+    values = x.T @ t.v
+    return f @ values - t.b
 
 
 def loss(t: Terms, x: Tensor) -> Tensor:
@@ -137,7 +141,8 @@ def matrix_form(t: Terms, w: Tensor) -> Tensor:
     """|D(X)^-1 exp(X^T W X) X^T V - B|_F^2 of Theorem J.1."""
     a = torch.exp(t.x.T @ w @ t.x)
     attention = a / a.sum(1, keepdim=True)
-    c = attention @ t.x.T @ t.v - t.b
+    outputs = attention @ t.x.T @ t.v
+    c = outputs - t.b
     return c.square().sum()
 
 
@@ -158,7 +163,9 @@ def residual_hessian(t: Terms) -> Tensor:
 
 def chain(t: Terms, factor: float) -> Tensor:
     """factor * sum_{i0,j0} c dc/dx as a vector over all entries of X."""
-    summed = torch.einsum("ij,ijab->ab", residual(t, t.x), residual_jacobian(t))
+    residuals = residual(t, t.x)
+    jacobian = residual_jacobian(t)
+    summed = torch.einsum("ij,ijab->ab", residuals, jacobian)
     return factor * summed
 
 
@@ -169,7 +176,8 @@ CHECKS["attention.b.17"] = identity(
 
 def by_curvature(t: Terms) -> Tensor:
     """sum c d2c, axes (j1, i1, j2, i2)."""
-    return torch.einsum("rs,rsaibk->aibk", residual(t, t.x), residual_hessian(t))
+    residuals = residual(t, t.x)
+    return torch.einsum("rs,rsaibk->aibk", residuals, residual_hessian(t))
 
 
 def second(t: Terms, factor: float) -> Tensor:
@@ -182,7 +190,8 @@ def second(t: Terms, factor: float) -> Tensor:
 def swapped(t: Terms) -> Tensor:
     """`second` with factor 2 and the second factor dc/dx_{i1,j2} that Lemma F.1 prints."""
     jacobian = residual_jacobian(t)
-    outer = torch.einsum("rsai,rsbi->aib", jacobian, jacobian).unsqueeze(-1)
+    products = torch.einsum("rsai,rsbi->aib", jacobian, jacobian)
+    outer = products.unsqueeze(-1)
     return 2.0 * (outer + by_curvature(t))
 
 
@@ -209,7 +218,8 @@ def layout() -> Errors:
     c_{i0,j0}."""
     for t in origins():
         d, n = t.x.shape
-        by_token = residual_hessian(t).permute(0, 1, 3, 2, 5, 4)
+        hessians = residual_hessian(t)
+        by_token = hessians.permute(0, 1, 3, 2, 5, 4)
         exact = by_token.reshape(n, d, n * d, n * d)
         found = output_hessians(t.x, t.w, t.v)
         for place in itertools.product(range(n), range(d)):

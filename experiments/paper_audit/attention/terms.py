@@ -69,7 +69,8 @@ class Terms:
 
     @cached_property
     def scores(self) -> Tensor:
-        return self.x.T @ (self.w @ self.x[:, self.k.i0])
+        column = self.x[:, self.k.i0]
+        return self.x.T @ (self.w @ column)
 
     @cached_property
     def u(self) -> Tensor:
@@ -81,7 +82,8 @@ class Terms:
 
     @cached_property
     def h(self) -> Tensor:
-        return self.x.T @ self.v[:, self.k.j0]
+        column = self.v[:, self.k.j0]
+        return self.x.T @ column
 
 
 X, W, V = attributes("x", "w", "v")
@@ -139,23 +141,29 @@ def indices(n: int, d: int, case: Case, seed: int = 0) -> list[Index]:
     """A few index tuples of the case, the same ones each time; empty where the size has none."""
     tokens = itertools.product(range(n), repeat=3)
     components = list(itertools.product(range(d), repeat=3))
-    every = (Index(*i, *j) for i, j in itertools.product(tokens, components))
+    pairs = itertools.product(tokens, components)
+    every = (Index(*i, *j) for i, j in pairs)
     admitted = [k for k in every if case(k)]
-    chance = random.Random(n + 10 * d + 1000 * seed)
-    return chance.sample(admitted, min(TUPLES_PER_SIZE, len(admitted)))
+    source = n + 10 * d + 1000 * seed
+    chance = random.Random(source)
+    count = min(TUPLES_PER_SIZE, len(admitted))
+    return chance.sample(admitted, count)
 
 
 def by_hand() -> Iterator[tuple[str, Matrices]]:
     """Instances to recompute by hand: X = (1, 0) or (1, 0, −1) with W = V = 1 and B = 0, and one
     with d = 2."""
     one = ones(1, 1)
-    for entries in ((1.0, 0.0), (1.0, 0.0, -1.0)):
+    samples = ((1.0, 0.0), (1.0, 0.0, -1.0))
+    for entries in samples:
         x = real([entries])
-        yield f"d = 1, X = {entries}, W = V = 1, B = 0", (x, one, one, zeros(x.shape[1], 1))
+        targets = zeros(x.shape[1], 1)
+        yield f"d = 1, X = {entries}, W = V = 1, B = 0", (x, one, one, targets)
     w = real([[1.0, 1.0], [0.0, 1.0]])
     v = real([[1.0, 2.0], [0.0, 1.0]])
     text = "X = I, W = ((1, 1), (0, 1)), V = ((1, 2), (0, 1)), B = 0"
-    yield text, (unit(2), w, v, zeros(2, 2))
+    targets_of_two = zeros(2, 2)
+    yield text, (unit(2), w, v, targets_of_two)
 
 
 def points(case: Case) -> Iterator[Terms]:
@@ -164,9 +172,11 @@ def points(case: Case) -> Iterator[Terms]:
         d, n = matrices[0].shape
         for k in indices(n, d, case):
             yield Terms(*matrices, k, f"{text}, {k}")
-    for (n, d), seed in itertools.product(SIZES, (0, 1)):
+    settings = itertools.product(SIZES, (0, 1))
+    for (n, d), seed in settings:
         for k in indices(n, d, case, seed):
-            yield Terms(*instance(n, d, seed), k, f"n = {n}, d = {d}, {k}")
+            matrices_of_seed = instance(n, d, seed)
+            yield Terms(*matrices_of_seed, k, f"n = {n}, d = {d}, {k}")
 
 
 def origins() -> Iterator[Terms]:
@@ -200,7 +210,8 @@ def second_derivative(terms: Terms) -> Tensor:
 
 def relative_error(found: Tensor, exact: Tensor) -> float:
     """|found - exact| / max(|exact|, floor)."""
-    return float((found - exact).norm() / exact.norm().clamp_min(SCALE_FLOOR))
+    size = exact.norm().clamp_min(SCALE_FLOOR)
+    return float((found - exact).norm() / size)
 
 
 def compare(

@@ -17,7 +17,7 @@ from experiments.paper_audit.checks import (
 )
 from experiments.paper_audit.dag.instances import Instance, attention, projection
 from experiments.paper_audit.dag.oracle import Blocks, first_example
-from experiments.paper_audit.tensors import gauss, seeded, unit, zeros
+from experiments.paper_audit.tensors import gauss, norm_of, seeded, unit, zeros
 from runner.curvature import Dag, Node
 
 CHECKS = Checks()
@@ -44,7 +44,8 @@ def softmax_second(z: Tensor) -> Tensor:
     found = torch.einsum("ij,ik->ijk", eye, eye)
     found = found - torch.einsum("ij,k->ijk", eye, s)
     found = found - torch.einsum("ik,j->ijk", eye, s)
-    found = found - torch.einsum("jk,j->jk", eye, s).unsqueeze(0)
+    same_index = torch.einsum("jk,j->jk", eye, s)
+    found = found - same_index.unsqueeze(0)
     return s[:, None, None] * (found + 2 * s[None, :, None] * s[None, None, :])
 
 
@@ -56,27 +57,35 @@ CHECKS["dag.m2"] = matches(logits, hessian(soft), softmax_second)
 def softmax_dense() -> Outcome:
     """Remark 101: S and T dense since all σ_i > 0? n = 2 with equal logits: T = 0; corrected:
     generically dense."""
-    largest = float(hessian(soft)(zeros(2)).abs().max())
+    second = hessian(soft)(zeros(2))
+    largest = float(second.abs().max())
     generic = []
     for z in logits():
         entries = hessian(soft)(z).abs()
-        generic.append(float(entries.min() / entries.max()))
-        generic.append(float(jacrev(soft)(z).abs().min()))
+        smallest_share = entries.min() / entries.max()
+        generic.append(float(smallest_share))
+        first = jacrev(soft)(z).abs()
+        generic.append(float(first.min()))
     witness = worked(
         "two equal logits, σ = (1/2, 1/2): T_σ;z",
         "dense",
         "dense for other logits",
         f"largest entry {largest:g}",
     )
-    return Outcome(float(largest < 1e-12), float(min(generic) <= 1e-6), 5, witness)
+    vanishes = float(largest < 1e-12)
+    not_dense = float(min(generic) <= 1e-6)
+    return Outcome(vanishes, not_dense, 5, witness)
 
 
 def empty_token_pairs(size: tuple[int, int], v: str, w: str) -> float:
     """1 if the sub-block of H[v,w] of a pair of tokens vanishes."""
     tokens, width = size
-    block = first_example(attention(tokens, tokens, width)).blocks[v, w]
-    norms = block.view(tokens, width, tokens, width).norm(dim=(1, 3))
-    present = int((norms > 1e-12 * norms.max()).sum())
+    e = first_example(attention(tokens, tokens, width))
+    block = e.blocks[v, w]
+    by_tokens = block.view(tokens, width, tokens, width)
+    norms = by_tokens.norm(dim=(1, 3))
+    is_present = norms > 1e-12 * norms.max()
+    present = int(is_present.sum())
     return float(present != tokens**2)
 
 
@@ -97,8 +106,11 @@ def products() -> Errors:
     tensor part, and H[q,v] = J_q^T d2 loss J_v + the derivative of A contracted with delta."""
     for seed in range(3):
         e = first_example(attention(seed))
-        yield relative_error(e.gauss_newton["v", "v"], e.blocks["v", "v"])
-        first_term = e.total["out", "q"].T @ e.base @ e.total["out", "v"]
+        gauss_newton = e.gauss_newton["v", "v"]
+        yield relative_error(gauss_newton, e.blocks["v", "v"])
+        by_q = e.total["out", "q"]
+        by_v = e.total["out", "v"]
+        first_term = by_q.T @ e.base @ by_v
         mixed_term = e.curvature["out"]["q", "v"]
         yield relative_error(first_term + mixed_term, e.blocks["q", "v"])
 
@@ -113,14 +125,15 @@ def mixed_norms(seed: int, tokens: int, width: int) -> tuple[float, float, float
 
     def output(flat: Tensor) -> Tensor:
         q, k, v = flat.view(3, tokens, width)
-        return torch.softmax(q @ k.T / width**0.5, 1) @ v
+        scores = q @ k.T / width**0.5
+        return torch.softmax(scores, 1) @ v
 
     residual = output(start) - y
     matrix = hessian(lambda flat: (residual * output(flat)).sum())(start)
     tensor = matrix.view(3, x.numel(), 3, x.numel())
-    q_k = float(tensor[0, :, 1].norm())
-    q_v = float(tensor[0, :, 2].norm())
-    k_v = float(tensor[1, :, 2].norm())
+    q_k = norm_of(tensor[0, :, 1])
+    q_v = norm_of(tensor[0, :, 2])
+    k_v = norm_of(tensor[1, :, 2])
     return q_k, q_v, k_v
 
 
@@ -153,13 +166,17 @@ def two_head_network() -> Instance:
     nodes = [projection(name, 2) for name in names]
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return torch.softmax(q @ k.transpose(1, 2), 2) @ v
+        scores = q @ k.transpose(1, 2)
+        return torch.softmax(scores, 2) @ v
 
     def project(*parts: Tensor) -> Tensor:
-        heads = [attend(*parts[:3]), attend(*parts[3:])]
+        first = attend(*parts[:3])
+        second = attend(*parts[3:])
+        heads = [first, second]
         return torch.cat(heads, 2) @ mix
 
-    dag = Dag([*nodes, Node("out", names, project)], loss="mse")
+    output = Node("out", names, project)
+    dag = Dag([*nodes, output], loss="mse")
     x = torch.randn(1, 3, 2, dtype=torch.float64)
     y = torch.randn(1, 3, 4, dtype=torch.float64)
     return Instance("two heads", dag, x, y)
@@ -181,7 +198,8 @@ def two_heads() -> Outcome:
     cross = mixed_over_own(e.blocks)
     local = mixed_over_own(curvature)
     where = "two heads and an output projection: ‖H[q1,q2]‖ / ‖H[q1,q1]‖"
-    return Outcome(cross, local, 1, worked(where, "0", "0 for T", f"{cross:.3g}"))
+    witness = worked(where, "0", "0 for T", f"{cross:.3g}")
+    return Outcome(cross, local, 1, witness)
 
 
 @CHECKS.clause("dag.example37")
@@ -195,11 +213,14 @@ def at_zero_residual() -> Outcome:
 
     def tensor_norm(residual: Tensor) -> float:
         projected = grad(lambda a, b: (residual * output(a, b)).sum())
-        return float(jacfwd(projected, argnums=1)(q, k).norm())
+        mixed = jacfwd(projected, argnums=1)(q, k)
+        return norm_of(mixed)
 
     residual = output(q, k) - y
     none, once, twice = (tensor_norm(scale * residual) for scale in (0.0, 1.0, 2.0))
     where = "attention of two tokens, width 1, |O − Y|²/2 at Y = O: ‖H^T[Q, K]‖"
     shown = f"{none:g}; {once:.3g} for a random Y"
     witness = worked(where, "not 0", "linear in O − Y", shown)
-    return Outcome(float(none == 0 < once), abs(twice / once - 2), 3, witness)
+    vanishes = float(none == 0 < once)
+    nonlinear = abs(twice / once - 2)
+    return Outcome(vanishes, nonlinear, 3, witness)

@@ -32,7 +32,8 @@ def bottleneck(seed: int, width: int, batch: int = 8, bypass: bool = False) -> I
         Node("w", ("u",), layer(width, 6, nn.Tanh)),
     ]
     if bypass:
-        nodes.append(Node("out", ("w", "v"), lambda a, b: head(a + b)))
+        output = Node("out", ("w", "v"), lambda a, b: head(a + b))
+        nodes.append(output)
     else:
         nodes.append(Node("out", ("w",), head))
     x = torch.randn(batch, 4, dtype=torch.float64)
@@ -43,7 +44,8 @@ def bottleneck(seed: int, width: int, batch: int = 8, bypass: bool = False) -> I
 def beyond(blocks: Tensor, width: int) -> float:
     """σ_{width+1} / σ_1 of a batch of blocks, the largest."""
     values = singular(blocks)
-    return float((values[..., width] / values[..., 0]).max())
+    ratios = values[..., width] / values[..., 0]
+    return float(ratios.max())
 
 
 def gauss_newton_block(case: Instance, v: str, w: str) -> Tensor:
@@ -55,7 +57,8 @@ def gauss_newton_block(case: Instance, v: str, w: str) -> Tensor:
 def proposition_31(bypass: bool = False) -> Errors:
     for seed, width in enumerate((1, 2, 3)):
         case = bottleneck(seed, width, 4, bypass)
-        for v, w in (("v", "v"), ("v", "m"), ("m", "m")):
+        pairs = (("v", "v"), ("v", "m"), ("m", "m"))
+        for v, w in pairs:
             yield beyond(gauss_newton_block(case, v, w), width)
 
 
@@ -69,7 +72,8 @@ def measured_rank() -> Outcome:
     printed = []
     right = []
     for seed in range(3):
-        block = gauss_newton_block(bottleneck(seed, 1, 2), "v", "v").mean(0)
+        case = bottleneck(seed, 1, 2)
+        block = gauss_newton_block(case, "v", "v").mean(0)
         printed.append(beyond(block, 1))
         right.append(beyond(block, 2))
     witness = worked(
@@ -85,7 +89,9 @@ def measured_rank() -> Outcome:
 def text_before_31() -> Outcome:
     """'If all paths between v and w pass through a bottleneck': v → u → w → out with a skip v →
     out; corrected: all paths to the output."""
-    wrong = beyond(gauss_newton_block(bottleneck(0, 1, 2, bypass=True), "v", "w"), 1)
+    case = bottleneck(0, 1, 2, bypass=True)
+    block = gauss_newton_block(case, "v", "w")
+    wrong = beyond(block, 1)
     witness = worked(
         "v → m → u → w → out, d_u = 1, and a skip v → out: σ_2/σ_1 of H^GN[v,w]",
         "0",
@@ -97,23 +103,28 @@ def text_before_31() -> Outcome:
 
 @CHECKS.clause("dag.remark32")
 def full_rank_again() -> Outcome:
-    ratio = beyond(gauss_newton_block(bottleneck(1, 1, 2, bypass=True), "v", "v"), 1)
+    case = bottleneck(1, 1, 2, bypass=True)
+    block = gauss_newton_block(case, "v", "v")
+    ratio = beyond(block, 1)
     return exists("a skip around a bottleneck of width 1", ratio, "σ_2/σ_1 > 0 is wanted")
 
 
 @CHECKS.clause("dag.remark59")
 def large_norm() -> Outcome:
-    block = gauss_newton_block(bottleneck(0, 1, 2), "v", "v")[0]
+    blocks = gauss_newton_block(bottleneck(0, 1, 2), "v", "v")
+    block = blocks[0]
+    size = 100 * float(block.norm())
     return exists(
         "‖H^GN[v,v]‖_F behind a bottleneck of width 1, logits times 10",
-        100 * float(block.norm()),
+        size,
         "a norm away from zero is wanted",
     )
 
 
 @CHECKS.errors("dag.remark60.rank", lambda: (2, 3, 10))
 def softmax_rank(classes: int) -> float:
-    p = torch.softmax(gauss(seeded(classes), classes), 0)
+    logits = gauss(seeded(classes), classes)
+    p = torch.softmax(logits, 0)
     values = singular(diag(p) - outer(p, p))
     return float(values[-1] / values[0])
 
@@ -126,7 +137,8 @@ def remark_60() -> BothErrors:
     for seed in range(4):
         for e in examples(bottleneck(seed, 1, 2)):
             d = stable(e.blocks["v", "v"])
-            yield d - 1, stable(e.gauss_newton["v", "v"]) - 1
+            of_gauss_newton = stable(e.gauss_newton["v", "v"])
+            yield d - 1, of_gauss_newton - 1
             if d - 1 > 1e-9 and witness is None:
                 where = "d_u = 1, K = 5, tanh, one example: D(v,v)"
                 witness = worked(where, "at most 1", "at most 1 for H^GN", f"{d:.3f}")
@@ -135,21 +147,27 @@ def remark_60() -> BothErrors:
 
 def least_rank(e: Example, path: Path) -> int:
     """Smallest rank of a Jacobian along a path."""
-    return min(rank(e.jacobian[after, before]) for before, after in itertools.pairwise(path))
+    edges = itertools.pairwise(path)
+    return min(rank(e.jacobian[after, before]) for before, after in edges)
 
 
 @CHECKS.clause("dag.prop55")
 def proposition_55() -> Outcome:
     """rank(Γ) minus the smallest rank of a Jacobian along its two paths; sums are subadditive."""
     excess = [-1]
-    for case in (bottleneck(0, 2, 1), bottleneck(1, 1, 1), skip(0), diamond(1)):
+    cases = (bottleneck(0, 2, 1), bottleneck(1, 1, 1), skip(0), diamond(1))
+    for case in cases:
         e = first_example(case)
         for v in case.dag.order[:2]:
             gammas = []
-            to_output = list(paths(case.dag, v, case.dag.output))
+            every_path = paths(case.dag, v, case.dag.output)
+            to_output = list(every_path)
             for a, b in itertools.product(to_output, repeat=2):
-                gamma = path_jacobian(e, a).T @ e.base @ path_jacobian(e, b)
-                excess.append(rank(gamma) - min(least_rank(e, a), least_rank(e, b)))
+                from_a = path_jacobian(e, a)
+                from_b = path_jacobian(e, b)
+                gamma = from_a.T @ e.base @ from_b
+                bound = min(least_rank(e, a), least_rank(e, b))
+                excess.append(rank(gamma) - bound)
                 gammas.append(gamma)
             excess.append(rank(total(gammas)) - sum(rank(gamma) for gamma in gammas))
     return Outcome(float(max(excess)), instances=8)

@@ -38,7 +38,7 @@ from experiments.paper_audit.dag.oracle import (
     gauss_newton,
 )
 from experiments.paper_audit.dag.parameter_oracle import parameter_blocks, parametric
-from experiments.paper_audit.tensors import gauss, grid, seeded, total, unit, zeros
+from experiments.paper_audit.tensors import gauss, grid, norm_of, seeded, total, unit, zeros
 from runner.curvature import Dag, Node
 
 CHECKS = Checks()
@@ -53,7 +53,8 @@ def assembled_gauss_newton(case: Instance) -> Tensor:
 def psd(case: Instance) -> float:
     """Smallest eigenvalue of [H^GN] for convex losses over the largest, with the sign turned."""
     values = torch.linalg.eigvalsh(assembled_gauss_newton(case))
-    return float((-values[:, 0] / values[:, -1]).max())
+    shares = -values[:, 0] / values[:, -1]
+    return float(shares.max())
 
 
 def concave() -> Outcome:
@@ -61,7 +62,8 @@ def concave() -> Outcome:
     nodes = [copy("v", "input"), copy("out", "v")]
     case = scalar_nodes(nodes, [1.0], square=True)
     values = torch.linalg.eigvalsh(-assembled_gauss_newton(case))
-    return Outcome(float(-values[:, 0].min()))
+    smallest = values[:, 0].min()
+    return Outcome(float(-smallest))
 
 
 CHECKS.without["dag.remark8", "convex loss"] = concave
@@ -103,9 +105,10 @@ def indefinite_blocks() -> Outcome:
         blocks = exact(case)
         for v in case.dag.order:
             for block in blocks[v, v]:
-                if float(block.norm()) > 1e-9:
+                if norm_of(block) > 1e-9:
                     values = torch.linalg.eigvalsh(block)
-                    shares.append(float(-values.min() / values.abs().max()))
+                    share = -values.min() / values.abs().max()
+                    shares.append(float(share))
     where = "diagonal blocks of smooth networks"
     return exists(where, max(shares), "a negative eigenvalue is wanted")
 
@@ -116,7 +119,8 @@ def tensor_signs() -> Outcome:
     over instances."""
     values = []
     for sign in (1.0, -1.0):
-        nodes = [copy("v", "input"), ("out", ("v",), lambda h, sign=sign: sign * h * h)]
+        output = ("out", ("v",), lambda h, sign=sign: sign * h * h)
+        nodes = [copy("v", "input"), output]
         tensor = first_example(scalar_nodes(nodes, [1.0])).tensor
         values.append(float(tensor["v", "v"]))
     positive = max(0.0, *values)
@@ -127,7 +131,8 @@ def tensor_signs() -> Outcome:
 
 def softmax_fisher_error(seed: int) -> float:
     """E_y[∇ℓ ∇ℓᵀ] under the model against ∇²ℓ, for softmax cross-entropy."""
-    p = torch.softmax(gauss(seeded(seed), 4), 0)
+    logits = gauss(seeded(seed), 4)
+    p = torch.softmax(logits, 0)
     gradients = p - unit(4)
     squares = [outer(gradient, gradient) for gradient in gradients]
     fisher = total(share * square for share, square in zip(p, squares, strict=True))
@@ -147,15 +152,19 @@ def ggn_is_fisher() -> Outcome:
     residuals = grid(-200, 200, 400001)
     density = torch.exp(-cauchy_loss(residuals)) / torch.pi
     scores = vmap(grad(cauchy_loss))(residuals) ** 2
-    fisher = float((scores * density).sum() * (residuals[1] - residuals[0]))
-    at_zero = float(grad(grad(cauchy_loss))(zeros(())))
+    spacing = residuals[1] - residuals[0]
+    integral = (scores * density).sum() * spacing
+    fisher = float(integral)
+    curvature = grad(grad(cauchy_loss))
+    at_zero = float(curvature(zeros(())))
     witness = worked(
         "−log of a Cauchy density, f = y",
         f"∇²ℓ = {at_zero:g} = Fisher",
         "",
         f"Fisher = {fisher:.3f}",
     )
-    return Outcome(abs(at_zero - fisher) / fisher, max(family), 4, witness)
+    printed = abs(at_zero - fisher) / fisher
+    return Outcome(printed, max(family), 4, witness)
 
 
 CHECKS["dag.prop10"] = blocks_agree(
@@ -171,12 +180,13 @@ CHECKS.without["dag.prop10", "piecewise linear"] = blocks_agree(
 def zero_gap() -> Outcome:
     """Corollary 12: f = a b x at a = b = 0, x = 1, loss = f: gap 0 in activations, ‖H_θ − GGN‖;
     corrected: the activations' own blocks have no tensor part."""
-    in_parameters = hessian(lambda p: p[0] * p[1])(zeros(2))
-    left = float(in_parameters.norm())
+    product = hessian(lambda p: p[0] * p[1])
+    in_parameters = product(zeros(2))
+    left = norm_of(in_parameters)
     case = chain(0, nn.Identity, widths=(2, 3, 2))
     gaps = []
     for e in examples(case):
-        gaps += [float(block.norm()) for block in e.tensor.values()]
+        gaps += [norm_of(block) for block in e.tensor.values()]
     witness = worked(
         "f = a b x, loss = f, a = b = 0, x = 1: ‖H_θ − GGN‖",
         "≈ 0",
@@ -196,7 +206,8 @@ def linear_head(case: Instance) -> float:
         tensor = e.tensor
         for v in case.dag.order:
             of_tensor = tensor[v, last].abs().max()
-            of_block = e.blocks[v, last].abs().max()
+            block = e.blocks[v, last]
+            of_block = block.abs().max()
             shares.append(float(of_tensor / of_block))
     return max(shares)
 
@@ -219,11 +230,13 @@ def tensors_symmetric() -> Outcome:
         for e in examples(case):
             for curvature in e.curvature.values():
                 for (v, w), block in curvature.items():
-                    if v == w and float(block.abs().max()) > 1e-12:
+                    on_diagonal = v == w
+                    if on_diagonal and float(block.abs().max()) > 1e-12:
                         errors.append(relative_error(block, block.T))
         return max(errors)
 
-    return strongest(worst(smooth(), error), CHECKS["dag.symmetry"]())
+    of_nodes = worst(smooth(), error)
+    return strongest(of_nodes, CHECKS["dag.symmetry"]())
 
 
 @CHECKS.clause("dag.prop14.only_if")
@@ -234,15 +247,18 @@ def separate() -> Errors:
         generator = seeded(seed)
         a = gauss(generator, 3, 3)
         b = gauss(generator, 3, 3)
-        matrix = hessian(_two_losses)(gauss(generator, 6), a, b)
+        x = gauss(generator, 6)
+        matrix = hessian(_two_losses)(x, a, b)
         sizes = matrix.abs()
-        yield float(sizes[:3, 3:].max() / sizes.max())
+        share = sizes[:3, 3:].max() / sizes.max()
+        yield float(share)
 
 
 def _two_losses(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
     v, w = x.split(3)
     first = torch.logsumexp(torch.tanh(a @ v), 0)
-    second = torch.tanh(b @ w).square().sum()
+    hidden = torch.tanh(b @ w)
+    second = hidden.square().sum()
     return first + second
 
 
@@ -255,18 +271,21 @@ def reached() -> Outcome:
         ("w", ("input",), lambda h: h[:, 1:]),
         ("out", ("v", "w"), lambda a, b: a * a + b * b),
     ]
-    block = float(first_example(scalar_nodes(nodes, [1.0, 1.0])).blocks["v", "w"])
+    e = first_example(scalar_nodes(nodes, [1.0, 1.0]))
+    block = float(e.blocks["v", "w"])
     generic = []
     for case in smooth():
         for b in exact(case).values():
-            generic.append(float(b.abs().max() == 0))
+            vanishes = b.abs().max() == 0
+            generic.append(float(vanishes))
     witness = worked(
         "out = v² + w², loss = out: H[v,w]",
         "≠ 0 (both reach out)",
         "may vanish, not generically",
         f"{block:g}",
     )
-    return Outcome(float(block == 0), max(generic), 1 + len(smooth()), witness)
+    count = 1 + len(smooth())
+    return Outcome(float(block == 0), max(generic), count, witness)
 
 
 @CHECKS.clause("dag.cor12.sign")
@@ -275,12 +294,15 @@ def tensor_norm_is_unsigned() -> Outcome:
     at v = 1 with the same output)."""
     gaps = []
     for sign in (1.0, -1.0):
-        nodes = [copy("v", "input"), ("out", ("v",), lambda h, s=sign: 2 * h + s * (h - 1) ** 2)]
+        output = ("out", ("v",), lambda h, s=sign: 2 * h + s * (h - 1) ** 2)
+        nodes = [copy("v", "input"), output]
         e = first_example(scalar_nodes(nodes, [1.0], square=True))
         tensor = e.tensor["v", "v"]
         gauss_newton = e.gauss_newton["v", "v"]
-        gaps.append(float(tensor.norm() / gauss_newton.norm()))
-    return Outcome(abs(gaps[0] - gaps[1]) / gaps[0], instances=2)
+        ratio = tensor.norm() / gauss_newton.norm()
+        gaps.append(float(ratio))
+    difference = abs(gaps[0] - gaps[1])
+    return Outcome(difference / gaps[0], instances=2)
 
 
 @CHECKS.clause("dag.single_node")
@@ -289,10 +311,14 @@ def single_node() -> Errors:
     parameters."""
     for seed in range(3):
         torch.manual_seed(seed)
-        layers = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
+        first = nn.Linear(2, 3)
+        last = nn.Linear(3, 2)
+        layers = nn.Sequential(first, nn.Tanh(), last)
         x = torch.randn(1, 2, dtype=torch.float64)
-        dag = Dag([Node("out", ("input",), layers.double())])
-        case = Instance("one node", dag, x, torch.tensor([0]))
+        node = Node("out", ("input",), layers.double())
+        dag = Dag([node])
+        label = torch.tensor([0])
+        case = Instance("one node", dag, x, label)
         e = first_example(case)
         own = parametric(e)["out"]
         found = own.d.T @ e.base @ own.d + own.own

@@ -50,11 +50,14 @@ def blocks_agree(
 def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Worked:
     errors = {}
     for pair, block in found.items():
-        errors[pair] = float((block - truth[pair]).abs().max())
+        difference = block - truth[pair]
+        errors[pair] = float(difference.abs().max())
     v, w = max(errors, key=lambda pair: errors[pair])
     corrected = "" if better is None else digits(better[v, w])
     where = f"{case}: block ({v}, {w})"
-    return worked(where, digits(found[v, w]), corrected, digits(truth[v, w]))
+    printed = digits(found[v, w])
+    exact = digits(truth[v, w])
+    return worked(where, printed, corrected, exact)
 
 
 def true_blocks(e: Example) -> Blocks:

@@ -51,9 +51,12 @@ def hvp_cost() -> Outcome:
     """Corollary 21, Eq. I.1: HVP over gradient, the same multiple (at most 4) at every width; both
     linear in P."""
     ratios = ratios_of_flops()
-    linear = flops(128)[1] / flops(32)[1] / 16 - 1
+    growth = flops(128)[1] / flops(32)[1]
+    linear = growth / 16 - 1
     spread = max(ratios) - min(ratios)
-    excess = max(max(ratios) / 4 - 1, spread - 0.01, abs(linear) - 0.01)
+    above_four = max(ratios) / 4 - 1
+    nonlinear = abs(linear) - 0.01
+    excess = max(above_four, spread - 0.01, nonlinear)
     return Outcome(excess, instances=3)
 
 
@@ -75,7 +78,8 @@ def propagated() -> BothErrors:
     Corrected: with r_w the increments e_w themselves (nothing propagated).
     """
     witness = None
-    for case in (linear_chain(), *smooth()[:3]):
+    cases = (linear_chain(), *smooth()[:3])
+    for case in cases:
         e = first_example(case)
         order = case.dag.order
         first = order[0]
@@ -129,7 +133,8 @@ def batch_norm() -> Outcome:
     nn.init.constant_(module.bias, 0.2)
     mean = x.mean(0)
     var = x.var(0, correction=0)
-    found = 1.3 * (x - mean) / (var + 1e-5).sqrt() + 0.2
+    scaled = 1.3 * (x - mean) / (var + 1e-5).sqrt()
+    found = scaled + 0.2
     return Outcome(relative_error(found, module(x).detach()))
 
 
@@ -141,10 +146,12 @@ def reparametrised() -> Outcome:
     p = real([0.3, 0.7])
 
     def loss(p: Tensor, eps: Tensor) -> Tensor:
-        return torch.log1p(torch.exp(p[0] + p[1] * eps)) ** 2
+        scale = torch.exp(p[0] + p[1] * eps)
+        return torch.log1p(scale) ** 2
 
     def mean_loss(p: Tensor) -> Tensor:
         return torch.stack([loss(p, eps) for eps in noise]).mean()
 
     of_parts = torch.stack([hessian(loss)(p, eps) for eps in noise]).mean(0)
-    return Outcome(relative_error(of_parts, hessian(mean_loss)(p)), instances=5)
+    of_mean = hessian(mean_loss)(p)
+    return Outcome(relative_error(of_parts, of_mean), instances=5)

@@ -15,14 +15,14 @@ from experiments.paper_audit.checks import (
 from experiments.paper_audit.dag.instances import smooth, smooth_and_piecewise_linear
 from experiments.paper_audit.dag.linear_graphs import GRAPHS, Linear, of_numbers
 from experiments.paper_audit.dag.oracle import Blocks, exact, gauss_newton, mean
-from experiments.paper_audit.tensors import diagonal, ones, real
+from experiments.paper_audit.tensors import diagonal, norm_of, ones, real
 
 CHECKS = Checks()
 
 
 def couplings(blocks: Blocks) -> list[float]:
     """C(v,w) of every pair whose diagonal blocks are not zero (Definition 23)."""
-    sizes = {pair: float(block.norm()) for pair, block in blocks.items()}
+    sizes = {pair: norm_of(block) for pair, block in blocks.items()}
     values = []
     for (v, w), size in sizes.items():
         scale = sizes[v, v] * sizes[w, w]
@@ -48,9 +48,11 @@ def coupling_bound() -> Outcome:
     attacked = []
     for edges in GRAPHS:
         excess = of_numbers(lambda graph: max(couplings(graph.blocks())) - 1, edges)
-        attacked.append(attack(excess, Linear.start(edges, 0), 60))
+        start = Linear.start(edges, 0)
+        attacked.append(attack(excess, start, 60))
     largest = max(*(v - 1 for v in values), *attacked)
-    return Outcome(largest, instances=len(values) + 60 * len(GRAPHS))
+    instances = len(values) + 60 * len(GRAPHS)
+    return Outcome(largest, instances=instances)
 
 
 @CHECKS.clause("dag.def23.above")
@@ -67,12 +69,15 @@ def coupling_zero() -> Errors:
     for case in smooth():
         blocks = of_example(exact(case))
         for (v, w), block in blocks.items():
-            product = blocks[v, v].norm() * blocks[w, w].norm()
+            left = blocks[v, v].norm()
+            right = blocks[w, w].norm()
+            product = left * right
             size = math.sqrt(float(product))
             if size:
-                norm = float(block.norm())
+                norm = norm_of(block)
                 coupling = norm / size
-                yield float((coupling == 0) != (norm == 0) or coupling < 0)
+                zero_apart = (coupling == 0) != (norm == 0)
+                yield float(zero_apart or coupling < 0)
 
 
 @CHECKS.clause("dag.def23.only")
@@ -80,7 +85,8 @@ def indefinite_loss() -> Outcome:
     """Definition 23: C − 1 without H^T for ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0);
     corrected: for ∇²ℓ >= 0."""
     base = diagonal(1.0, -0.5)
-    jacobians = {"v": ones(2, 1), "w": real([[1.0], [0.0]])}
+    first_column = real([[1.0], [0.0]])
+    jacobians = {"v": ones(2, 1), "w": first_column}
     blocks = {(v, w): jacobians[v].T @ base @ jacobians[w] for v in jacobians for w in jacobians}
     value = max(couplings(blocks))
     witness = worked(

@@ -28,6 +28,7 @@ from experiments.paper_audit.dag.oracle import end_block, exact, examples, first
 from experiments.paper_audit.tensors import (
     diagonal,
     gauss,
+    norm_of,
     ones,
     seeded,
     spectral_norm,
@@ -53,10 +54,13 @@ def theorem_25(case: Instance) -> float:
     """R(v_i,v_j) / (‖H[v_j,v_j]‖_F ‖J_j ... J_{i+1}‖₂) − 1 of single examples, over chains."""
     excess = [-1.0]
     for e in examples(case):
-        for v, w in itertools.combinations(case.dag.order, 2):
-            bound = e.blocks[w, w].norm() * spectral_norm(e.total[w, v])
+        pairs = itertools.combinations(case.dag.order, 2)
+        for v, w in pairs:
+            between = spectral_norm(e.total[w, v])
+            bound = e.blocks[w, w].norm() * between
             resonance = e.blocks[v, w].norm()
-            excess.append(float(resonance / bound.clamp_min(1e-300)) - 1)
+            ratio = resonance / bound.clamp_min(1e-300)
+            excess.append(float(ratio) - 1)
     return max(excess)
 
 
@@ -66,12 +70,15 @@ def lyapunov_identity() -> Errors:
     activation."""
     for case in (chain(0), chain(1, nn.ReLU)):
         e = first_example(case)
-        for (a, v), (b, w) in itertools.combinations(enumerate(case.dag.order), 2):
+        numbered = enumerate(case.dag.order)
+        for (a, v), (b, w) in itertools.combinations(numbered, 2):
             norm = float(spectral_norm(e.total[w, v]))
             exponent = math.log(norm) / (b - a)
-            yield abs(math.exp((b - a) * exponent) / norm - 1)
+            growth = math.exp((b - a) * exponent)
+            yield abs(growth / norm - 1)
         at_output = e.blocks["out", "out"]
-        yield abs(float(at_output.norm() / e.base.norm()) - 1)
+        ratio = at_output.norm() / e.base.norm()
+        yield abs(float(ratio) - 1)
 
 
 @CHECKS.clause("dag.thm77")
@@ -81,7 +88,8 @@ def decay(target: float = 0.9) -> Outcome:
     for graph in GRAPHS:
         excess = of_numbers(lambda graph: graph.decay_excess(), graph, target)
         attained = unit(WIDTH).flatten().repeat(len(graph) + 1)  # by chains
-        for start in (attained, Linear.start(graph, 0), Linear.start(graph, 1)):
+        starts = (attained, Linear.start(graph, 0), Linear.start(graph, 1))
+        for start in starts:
             found.append(attack(excess, start, 60))
     return outcome_of(found, instances=60 * len(found))
 
@@ -97,10 +105,12 @@ def children_sum() -> Errors:
         blocks = e.gauss_newton
         size = float(max(block.abs().max() for block in blocks.values()))
         order = case.dag.order
-        for v, w in itertools.product(order[:-1], order):
+        pairs = itertools.product(order[:-1], order)
+        for v, w in pairs:
             children = case.dag.children[v]
             found = total(e.jacobian[u, v].T @ blocks[u, w] for u in children)
-            error = (found - blocks[v, w]).abs().max()
+            difference = found - blocks[v, w]
+            error = difference.abs().max()
             yield float(error) / size
 
 
@@ -112,10 +122,11 @@ def looser() -> Outcome:
     def excess(z: Tensor) -> float:
         graph = Linear(GRAPHS[0], z, 0.95)
         blocks = graph.blocks()
-        size = float(graph.base.norm())
+        size = norm_of(graph.base)
         values = []
         for v, w in itertools.combinations(graph.order, 2):
-            nine = float(blocks[w, w].norm() * spectral_norm(graph.total(w, v)))
+            between = spectral_norm(graph.total(w, v))
+            nine = float(blocks[w, w].norm() * between)
             ten = size * 0.95 ** graph.distance(v, w)
             values.append(nine / ten - 1)
         return max(values)
@@ -142,12 +153,15 @@ def exponents(depth: int, seed: int) -> tuple[float, float]:
     logs = 0.0
     for _ in range(depth):
         w = gauss(generator, 64, 64) * math.sqrt(2 / 64)
-        jacobian = (w @ h > 0).double()[:, None] * w
+        active = (w @ h > 0).double()
+        jacobian = active[:, None] * w
         h = torch.relu(w @ h)
         product = jacobian @ product
         q, r = torch.linalg.qr(jacobian @ q)
-        logs += math.log(abs(float(r[0, 0])))
-    growth = math.log(float(product[:, 0].norm()))
+        stretch = abs(float(r[0, 0]))
+        logs += math.log(stretch)
+    first_column = product[:, 0]
+    growth = math.log(norm_of(first_column))
     exponent = math.log(float(spectral_norm(product))) / depth
     return exponent, abs(logs - growth) / depth
 
@@ -165,14 +179,17 @@ def lyapunov_at_init() -> Outcome:
         "ln(5)/8 = 0.20",
         f"{math.log(5) / 8:.4f}",
     )
-    return Outcome(max(min(values), 0.0), max(errors), len(values), witness)
+    least = max(min(values), 0.0)
+    return Outcome(least, max(errors), len(values), witness)
 
 
 @CHECKS.clause("dag.remark30")
 def not_necessary() -> Outcome:
     """Remark 30: s rho < 1 is not necessary: J alternates diag(2, 1/8) and diag(1/8, 2): rho = 2, R
     decays as 2^-L."""
-    layers = [lambda h: diagonal(0.125, 2.0) @ h, lambda h: diagonal(2.0, 0.125) @ h]
+    first = diagonal(0.125, 2.0)
+    second = diagonal(2.0, 0.125)
+    layers = [lambda h: first @ h, lambda h: second @ h]
     start = ones(2)
     near = float(spectral_norm(end_block(layers, start)))
     far = float(spectral_norm(end_block(layers * 4, start)))
@@ -185,13 +202,14 @@ def threshold() -> Outcome:
     chain of 8."""
 
     def excess(z: Tensor, target: float, eps: float) -> float:
-        limit = math.ceil(math.log(eps) / math.log(target))
+        distance = math.log(eps) / math.log(target)
+        limit = math.ceil(distance)
         graph = Linear(GRAPHS[-1], z, target)
         far = []
         for (v, w), block in graph.blocks().items():
             if graph.distance(v, w) > limit:
-                far.append(float(block.norm()))
-        bound = eps * float(graph.base.norm())
+                far.append(norm_of(block))
+        bound = eps * norm_of(graph.base)
         return max(far) / bound - 1
 
     start = Linear.start(GRAPHS[-1], 0)
@@ -206,12 +224,14 @@ def mean_of_norms() -> Outcome:
     (and is measured)."""
     case = chain(0, batch=8)
     blocks = exact(case)["h1", "h2"]
-    of_norms = float(blocks.flatten(1).norm(dim=1).mean())
-    norm = float(blocks.mean(0).norm())
+    norms = blocks.flatten(1).norm(dim=1)
+    of_norms = float(norms.mean())
+    norm = norm_of(blocks.mean(0))
     witness = worked(
         f"{case}, 8 examples, block (h1, h2)",
         f"mean of norms {of_norms:.4g}",
         f"norm of the mean {norm:.4g}",
         "cancellation lowers the second only",
     )
-    return Outcome(of_norms / norm - 1, max(0.0, norm / of_norms - 1), 1, witness)
+    right = max(0.0, norm / of_norms - 1)
+    return Outcome(of_norms / norm - 1, right, 1, witness)

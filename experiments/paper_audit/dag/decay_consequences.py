@@ -38,22 +38,27 @@ def parameter_blocks() -> Outcome:
     rho = 0.5
     eps = 0.1
     weights = torch.full((depth,), rho).double()
-    exact = hessian(lambda a: (a.prod() - 1).square() / 2)(weights)
-    threshold = math.ceil(math.log(eps) / math.log(rho))
+    loss = hessian(lambda a: (a.prod() - 1).square() / 2)
+    exact = loss(weights)
+    distance = math.log(eps) / math.log(rho)
+    threshold = math.ceil(distance)
     output = rho**depth
     near = 0.0
     far = 0.0
     errors = []
-    for v, w in itertools.combinations(range(1, depth + 1), 2):
+    pairs = itertools.combinations(range(1, depth + 1), 2)
+    for v, w in pairs:
         square = float(exact[v - 1, w - 1]) ** 2
         if w - v > threshold:
             far += square
         else:
             near += square
         between_activations = rho ** (depth - v) * rho ** (depth - w)
-        bounded = rho ** (v - 1) * between_activations * rho ** (w - 1)
+        before = rho ** (v - 1)
+        bounded = before * between_activations * rho ** (w - 1)
         remainder = (output - 1) * output / rho**2
-        errors.append(apart(bounded + remainder, float(exact[v - 1, w - 1])))
+        entry = float(exact[v - 1, w - 1])
+        errors.append(apart(bounded + remainder, entry))
     witness = worked(
         "f = a_1 ... a_12, a = 1/2, loss = (f − 1)²/2, ε = 0.1: squares that a block-diagonal "
         "method discards at dist > 4; entries (1, 2) and (1, 12)",
@@ -79,7 +84,8 @@ def necessary() -> Outcome:
     curvature = head.mT @ softmax @ head
     whole = torch.linalg.matrix_power(diagonal(2.0, 0.5), 20)
     exponent = math.log(float(spectral_norm(whole))) / 20
-    kept = resonance_behind(whole, curvature) / resonance_behind(unit(2), curvature)
+    without = resonance_behind(unit(2), curvature)
+    kept = resonance_behind(whole, curvature) / without
     excess = []
     for k in range(4):
         root, product = gauss(seeded(k), 2, 3, 3)
@@ -97,7 +103,8 @@ def necessary() -> Outcome:
         "decay is excluded where ∇²ℓ is positive definite",
         f"{exponent:+.2f}, {kept:.2g}",
     )
-    return Outcome(float(exponent > 0) * (1 - kept), max(excess), 5, witness)
+    printed = float(exponent > 0) * (1 - kept)
+    return Outcome(printed, max(excess), 5, witness)
 
 
 @CHECKS.clause("dag.footnote1.rate")
@@ -109,7 +116,8 @@ def rate_and_norm() -> BothErrors:
         for depth in depths:
             (rho,) = authors_means(source[0], f"{depth}/{source[1]}/init/rho", "rho_max")
             bound = -math.log(rho)
-            rate = slope(source[1], depth, "init", source[0])
+            network = source[1]
+            rate = slope(network, depth, "init", source[0])
             yield abs(rate - bound), bound - rate
             if depth == 8:
                 shown.append((bound, rate))
@@ -128,7 +136,8 @@ def premise_of_corollary_26() -> Outcome:
     """Section 5.1 (a): the plain networks of Table 2 confirm Corollary 26, whose premise is ρ < 1;
     corrected: those of Table N.2 before training have it."""
     outside = []
-    for depth, checkpoint in itertools.product(("8", "10", "12"), CHECKPOINTS):
+    settings = itertools.product(("8", "10", "12"), CHECKPOINTS)
+    for depth, checkpoint in settings:
         outside.append(largest_rho(depth, "plain", checkpoint))
     inside = [normalised("rho_max", depth, "init") for depth in ("8", "12", "16")]
     witness = worked(
@@ -137,7 +146,9 @@ def premise_of_corollary_26() -> Outcome:
         f"{max(inside):g} in Exp. 1b",
         f"{min(outside):g}; grows to {2.59**7:.0f} ‖∇²ℓ‖",
     )
-    return Outcome(min(outside) - 1, max(inside) - 1, len(outside), witness)
+    printed = min(outside) - 1
+    right = max(inside) - 1
+    return Outcome(printed, right, len(outside), witness)
 
 
 def pairs_within(radius: int, parents: list[int]) -> list[int]:
@@ -172,10 +183,14 @@ def radius_count() -> Outcome:
     right = []
     for radius in (2, 4, 6, 8):
         counts = pairs_within(radius, tree)
-        printed.append(sum(counts) / (len(tree) * (2 * radius + 1)) - 1)
-        right.append(sum(counts) / (len(tree) * max(counts)) - 1)
+        pairs = sum(counts)
+        allowed = len(tree) * (2 * radius + 1)
+        printed.append(pairs / allowed - 1)
+        attained = len(tree) * max(counts)
+        right.append(sum(counts) / attained - 1)
         on_chain = sum(pairs_within(radius, chain))
-        expected = 50 * (2 * radius + 1) - radius * (radius + 1)
+        at_ends = radius * (radius + 1)
+        expected = 50 * (2 * radius + 1) - at_ends
         right.append(abs(on_chain - expected))
     witness = worked(
         "binary tree of 127 nodes, edges to the root, s = 1: blocks within distance k = 2, 8",

@@ -39,7 +39,8 @@ def with_data(name: str, dag: Dag, width: int, batch: int = 2) -> Instance:
     x = torch.randn(batch, width, dtype=torch.float64)
     with torch.no_grad():
         output = dag.forward(x)[dag.output]
-    y = torch.randint(0, output.shape[1], (batch,))
+    classes = output.shape[1]
+    y = torch.randint(0, classes, (batch,))
     return Instance(name, dag, x, y)
 
 
@@ -52,7 +53,8 @@ def layer(i: int, o: int, act: Act, norm: bool = False) -> nn.Sequential:
 
 def linear_head(name: str, width: int, classes: int = 3) -> Node:
     """The node "out"."""
-    return Node("out", (name,), nn.Linear(width, classes).double())
+    head = nn.Linear(width, classes)
+    return Node("out", (name,), head.double())
 
 
 def chain(
@@ -66,11 +68,14 @@ def chain(
     torch.manual_seed(seed)
     nodes = []
     parent = "input"
-    for k, (i, o) in enumerate(itertools.pairwise(widths), start=1):
+    sizes = itertools.pairwise(widths)
+    for k, (i, o) in enumerate(sizes, start=1):
         name = f"h{k}"
-        nodes.append(Node(name, (parent,), layer(i, o, act, norm)))
+        module = layer(i, o, act, norm)
+        nodes.append(Node(name, (parent,), module))
         parent = name
-    dag = Dag([*nodes, linear_head(parent, widths[-1])])
+    head = linear_head(parent, widths[-1])
+    dag = Dag([*nodes, head])
     return with_data(f"chain of widths {tuple(widths)}", dag, widths[0], batch)
 
 
@@ -80,12 +85,14 @@ def residual(
     """h <- h + scale * act(W h) of width 4 down to the output itself, cross-entropy over the 4
     components."""
     torch.manual_seed(seed)
-    nodes = [Node("h0", ("input",), layer(3, 4, act))]
+    stem = Node("h0", ("input",), layer(3, 4, act))
+    nodes = [stem]
     for k in range(depth):
         branch = layer(4, 4, act)
         with torch.no_grad():
             branch.get_parameter("0.weight").mul_(shrink)
-        nodes.append(Node(f"h{k + 1}", (f"h{k}",), Residual(branch, scale)))
+        block = Residual(branch, scale)
+        nodes.append(Node(f"h{k + 1}", (f"h{k}",), block))
     return with_data(f"residual network of depth {depth}", Dag(nodes), 3)
 
 
@@ -98,16 +105,19 @@ def diamond(
     join: nn.Module = WeightedSum(1.0, 1.0)
     if merge == "cat":
         join = Concatenated(layer(6, 3, act))
-    nodes = [Node("stem", ("input",), layer(3, 4, act))]
+    stem = Node("stem", ("input",), layer(3, 4, act))
+    nodes = [stem]
     for end, length in zip("ab", lengths, strict=True):
         parent = "stem"
         width = 4
         inner = [f"{end}{k}" for k in range(1, length)]
         for name in [*inner, end]:
-            nodes.append(Node(name, (parent,), layer(width, 3, act)))
+            module = layer(width, 3, act)
+            nodes.append(Node(name, (parent,), module))
             parent = name
             width = 3
-    nodes += [Node("merge", ("a", "b"), join), linear_head("merge", 3)]
+    merged = Node("merge", ("a", "b"), join)
+    nodes += [merged, linear_head("merge", 3)]
     name = f"diamond with {merge} merge, branches of {lengths[0]} and {lengths[1]}"
     return with_data(name, Dag(nodes), 3)
 
@@ -139,9 +149,11 @@ def attention(seed: int, tokens: int = 3, width: int = 2) -> Instance:
         return torch.softmax(scores, 2) @ v
 
     nodes = [projection(name, width) for name in "qkv"]
-    dag = Dag([*nodes, Node("out", ("q", "k", "v"), attend)], loss="mse")
+    output = Node("out", ("q", "k", "v"), attend)
+    dag = Dag([*nodes, output], loss="mse")
     x = torch.randn(1, tokens, width, dtype=torch.float64)
-    return Instance(f"attention over {tokens} tokens", dag, x, torch.randn_like(x))
+    y = torch.randn_like(x)
+    return Instance(f"attention over {tokens} tokens", dag, x, y)
 
 
 def pooled(seed: int) -> Instance:
@@ -150,7 +162,8 @@ def pooled(seed: int) -> Instance:
     parts = [nn.Linear(3, 4), nn.Unflatten(1, (1, 4)), nn.MaxPool1d(2), nn.Flatten()]
     pool = nn.Sequential(*parts).double()
     first = Node("h1", ("input",), pool)
-    second = Node("h2", ("h1",), layer(2, 3, nn.ReLU))
+    last = layer(2, 3, nn.ReLU)
+    second = Node("h2", ("h1",), last)
     dag = Dag([first, second, linear_head("h2", 3)])
     return with_data("max-pooling and ReLU", dag, 3)
 
@@ -168,7 +181,8 @@ def residual_blocks(
     blocks = []
     for _ in range(depth):
         if he:
-            weight = gauss(generator, 64, 64) * (2 / 64) ** 0.5
+            scale = (2 / 64) ** 0.5
+            weight = gauss(generator, 64, 64) * scale
         else:
             weight = default_weight(generator, 64, 64)
         z = h @ weight.mT
@@ -180,12 +194,14 @@ def residual_blocks(
 
 def default_weight(generator: torch.Generator, rows: int, columns: int) -> Tensor:
     """Uniform in ±1/√columns."""
-    return (uniform(generator, rows, columns) * 2 - 1) / columns**0.5
+    symmetric = uniform(generator, rows, columns) * 2 - 1
+    return symmetric / columns**0.5
 
 
 def smooth_chains() -> tuple[Instance, ...]:
     tanh = chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4))
-    return (chain(0), tanh, chain(2, nn.GELU, norm=True))
+    gelu = chain(2, nn.GELU, norm=True)
+    return (chain(0), tanh, gelu)
 
 
 @cache
@@ -243,7 +259,9 @@ def scalar_nodes(
     counter-examples by hand."""
 
     def loss(output: Tensor, _: Tensor) -> Tensor:
-        return output.square().sum(1) / 2 if square else output.sum(1)
+        if square:
+            return output.square().sum(1) / 2
+        return output.sum(1)
 
     data = real([list(x)])
     dag = Dag([Node(*node) for node in nodes], loss=loss)
@@ -260,23 +278,27 @@ def copy(name: str, parent: str) -> ScalarNode:
 
 
 def square_after_identity() -> Instance:
-    nodes = [copy("v", "input"), copy("u", "v"), ("out", ("u",), lambda h: h * h)]
+    output = ("out", ("u",), lambda h: h * h)
+    nodes = [copy("v", "input"), copy("u", "v"), output]
     return scalar_nodes(nodes, [1.0], name="v = x, u = v, out = u², loss = out, at x = 1")
 
 
 def product_with_a_skip() -> Instance:
-    nodes = [copy("v", "input"), copy("w", "v"), ("out", ("v", "w"), lambda a, b: a * b)]
+    output = ("out", ("v", "w"), lambda a, b: a * b)
+    nodes = [copy("v", "input"), copy("w", "v"), output]
     return scalar_nodes(nodes, [1.0], name="v = x, w = v, out = v w, loss = out, at x = 1")
 
 
 def product_of_unequal_paths() -> Instance:
     copies = [copy("v", "input"), copy("w", "input"), copy("p", "w")]
-    nodes = [*copies, ("out", ("v", "p"), lambda a, b: a * b)]
+    output = ("out", ("v", "p"), lambda a, b: a * b)
+    nodes = [*copies, output]
     return scalar_nodes(nodes, [1.0], name="v = x, w = x, p = w, out = v p, loss = out, at x = 1")
 
 
 def linear_chain() -> Instance:
-    nodes = [copy("v", "input"), copy("u", "v"), copy("out", "u")]
+    hidden = copy("u", "v")
+    nodes = [copy("v", "input"), hidden, copy("out", "u")]
     name = "v = x, u = v, out = u, loss = out²/2, at x = 1"
     return scalar_nodes(nodes, [1.0], square=True, name=name)
 

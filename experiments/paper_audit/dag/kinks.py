@@ -26,6 +26,7 @@ from experiments.paper_audit.dag.oracle import Hessian, first_example
 from experiments.paper_audit.tensors import (
     diagonal,
     gauss,
+    norm_of,
     ones,
     real,
     seeded,
@@ -48,7 +49,9 @@ def at_the_kink() -> Outcome:
     LeakyReLU''(0) = 0."""
     zero = zeros(())
     values = [grad(torch.relu)(zero)]
-    values += [grad(grad(torch.relu))(zero), grad(grad(leaky_relu))(zero)]
+    of_relu = grad(grad(torch.relu))
+    of_leaky_relu = grad(grad(leaky_relu))
+    values += [of_relu(zero), of_leaky_relu(zero)]
     return outcome_of([abs(float(value)) for value in values])
 
 
@@ -60,7 +63,8 @@ def central_differences(case: Instance, node: str) -> Tensor:
     gradient = grad(lambda shift: case.dag.mean_loss(x, y, {node: shift[None]}))
     step = 1e-5
     rows = []
-    for direction in unit(case.dag.forward(x)[node].shape[1]):
+    width = case.dag.forward(x)[node].shape[1]
+    for direction in unit(width):
         above = gradient(step * direction)
         below = gradient(-step * direction)
         rows.append((above - below) / (2 * step))
@@ -82,10 +86,12 @@ def smooth_point_of_kinks() -> Outcome:
     − ReLU(−x) = x, loss f²/2, at x = 0; corrected: off the kinks of single neurons."""
 
     def loss(x: Tensor) -> Tensor:
-        return (torch.relu(x) - torch.relu(-x)) ** 2 / 2
+        difference = torch.relu(x) - torch.relu(-x)
+        return difference**2 / 2
 
     at_zero = second_slope(loss, 0.0)
-    elsewhere = max(abs(second_slope(loss, x) - 1) for x in (-1.0, 1e-9, 0.3))
+    others = (-1.0, 1e-9, 0.3)
+    elsewhere = max(abs(second_slope(loss, x) - 1) for x in others)
     witness = worked(
         "f(x) = ReLU(x) − ReLU(−x) = x, loss = f²/2, at x = 0: second derivative",
         f"{at_zero:g} (AD)",
@@ -98,10 +104,13 @@ def smooth_point_of_kinks() -> Outcome:
 def jump_of_relu_squared(x: float) -> float:
     """Difference of the second derivatives of ReLU(x)²/2 on either side, by finite differences."""
     step = 1e-4
-    points = x + step * real([-2.0, -1.0, 0.0, 1.0, 2.0])
+    offsets = real([-2.0, -1.0, 0.0, 1.0, 2.0])
+    points = x + step * offsets
     f = torch.relu(points) ** 2 / 2
-    left = (f[2] - 2 * f[1] + f[0]) / step**2
-    right = (f[4] - 2 * f[3] + f[2]) / step**2
+    left_difference = f[2] - 2 * f[1] + f[0]
+    left = left_difference / step**2
+    right_difference = f[4] - 2 * f[3] + f[2]
+    right = right_difference / step**2
     return abs(float(right - left))
 
 
@@ -109,7 +118,8 @@ def jump_of_relu_squared(x: float) -> float:
 def quadratic_of_relu() -> Outcome:
     """Appendix D, proof step 2: ℓ = ReLU(x)²/2 is twice non-differentiable on (−∞, 0]; corrected:
     at 0 alone."""
-    inside = max(jump_of_relu_squared(x) for x in (-2.0, -0.5, -0.01))
+    points = (-2.0, -0.5, -0.01)
+    inside = max(jump_of_relu_squared(x) for x in points)
     at_zero = jump_of_relu_squared(0.0)
     witness = worked(
         "ReLU(x)²/2 at x = −1/2: jump of the second derivative",
@@ -117,16 +127,21 @@ def quadratic_of_relu() -> Outcome:
         "only at x = 0",
         f"{jump_of_relu_squared(-0.5):g}; at 0 it is {at_zero:.3g}",
     )
-    return Outcome(float(inside < 1e-6), inside if at_zero > 0.5 else 1.0, 4, witness)
+    printed = float(inside < 1e-6)
+    right = inside if at_zero > 0.5 else 1.0
+    return Outcome(printed, right, 4, witness)
 
 
 def slope_of_sum(z: Tensor) -> tuple[float, float]:
     """(|f(x) − f(y)| / |x − y|, ‖W‖₂) of f = ReLU(W (x, x)): both inputs of the node are
     1-Lipschitz."""
     w, (x, y) = z[:4].view(2, 2), z[4:]
-    difference = torch.relu(w @ x.expand(2)) - torch.relu(w @ y.expand(2))
+    of_x = torch.relu(w @ x.expand(2))
+    of_y = torch.relu(w @ y.expand(2))
+    difference = of_x - of_y
     distance = (x - y).abs().clamp_min(1e-12)
-    return float(difference.norm() / distance), float(spectral_norm(w))
+    slope = float(difference.norm() / distance)
+    return slope, float(spectral_norm(w))
 
 
 @CHECKS.clause("dag.thm46.lipschitz")
@@ -146,7 +161,8 @@ def lipschitz_product() -> Outcome:
         "√(1 + 1) · √2 = 2",
         "2",
     )
-    return Outcome(slope / norm - 1, attack(excess, start), 81, witness)
+    right = attack(excess, start)
+    return Outcome(slope / norm - 1, right, 81, witness)
 
 
 @CHECKS.clause("dag.symmetry.kink")
@@ -156,12 +172,15 @@ def kink_symmetry() -> Errors:
     for seed in range(4):
         case = chain(seed, nn.ReLU)
         with torch.no_grad():
-            case.dag.nodes["h1"].parameters()["0.bias"].zero_()
+            parameters = case.dag.nodes["h1"].parameters()
+            parameters["0.bias"].zero_()
         x = torch.zeros_like(case.x[:1])
-        at_kink = Instance("at the kink", case.dag, x, case.y[:1])
+        y = case.y[:1]
+        at_kink = Instance("at the kink", case.dag, x, y)
         blocks = first_example(at_kink).blocks
         for (v, w), block in blocks.items():
-            yield float((block - blocks[w, v].T).abs().max())
+            difference = block - blocks[w, v].T
+            yield float(difference.abs().max())
 
 
 @CHECKS.clause("dag.thm48", tolerance=1e-6)
@@ -183,7 +202,8 @@ def least_squares_error(seed: int) -> float:
     m = factor @ factor.T
     b = gauss(seeded(9), 4)
     d = -torch.linalg.pinv(m, rtol=1e-10) @ b
-    return float((m @ (m @ d + b)).norm() / b.norm())
+    residual = m @ (m @ d + b)
+    return float(residual.norm() / b.norm())
 
 
 @CHECKS.clause("dag.remark45")
@@ -193,10 +213,11 @@ def pseudoinverse() -> Outcome:
     h = diagonal(1.0, 0.0)
     g = real([0.0, 1.0])
     d = -torch.linalg.pinv(h) @ g
-    residual = float((h @ d + g).norm())
+    residual = norm_of(h @ d + g)
     full = gauss(seeded(0), 3, 3)
     errors = [least_squares_error(seed) for seed in range(4)]
-    errors.append(relative_error(torch.linalg.pinv(full), torch.linalg.inv(full)))
+    inverse = torch.linalg.inv(full)
+    errors.append(relative_error(torch.linalg.pinv(full), inverse))
     where = "H = diag(1, 0), g = (0, 1): H d + g"
     witness = worked(where, "0", "least squares", f"({residual:g} in norm)")
     return Outcome(residual, max(errors), 6, witness)
@@ -206,7 +227,7 @@ def pseudoinverse() -> Outcome:
 def curved_normalisation() -> Outcome:
     x = real([1.0, 2.0, -1.0])
     second = Hessian(lambda t: layer_norm(t, (3,))[0], x)
-    return exists("LayerNorm of (1, 2, −1)", float(second.norm()), "a second derivative is wanted")
+    return exists("LayerNorm of (1, 2, −1)", norm_of(second), "a second derivative is wanted")
 
 
 @CHECKS.clause("dag.exp1b.norm")
@@ -216,9 +237,11 @@ def masked() -> Outcome:
     def excess(z: Tensor) -> float:
         w = z[:16].view(4, 4)
         mask = (z[16:] > 0).double()
-        return float(spectral_norm(mask[:, None] * w) / spectral_norm(w)) - 1
+        masked_norm = spectral_norm(mask[:, None] * w)
+        return float(masked_norm / spectral_norm(w)) - 1
 
-    return Outcome(attack(excess, gauss(seeded(0), 20)), instances=81)
+    start = gauss(seeded(0), 20)
+    return Outcome(attack(excess, start), instances=81)
 
 
 def norm_of_residual_block(weights: Tensor, alpha: float, h: Tensor) -> float:
@@ -244,7 +267,9 @@ def residual_above_one() -> Outcome:
         "> 1 for random weights",
         f"{value:g}",
     )
-    return Outcome(float(value < 1), max(0.0, 1 - min(norms)), 11, witness)
+    printed = float(value < 1)
+    right = max(0.0, 1 - min(norms))
+    return Outcome(printed, right, 11, witness)
 
 
 def last_contraction(shift: Callable[[float], float]) -> float:
@@ -252,7 +277,9 @@ def last_contraction(shift: Callable[[float], float]) -> float:
     x = 0.5
     ratio = 1.0
     while abs(x) > 1e-6:
-        step = (x + x**3) / (1 + 3 * x**2 + shift(x))
+        slope = x + x**3
+        curvature = 1 + 3 * x**2 + shift(x)
+        step = slope / curvature
         ratio = abs((x - step) / x)
         x = x - step
     return ratio
@@ -271,4 +298,5 @@ def regularised_newton() -> Outcome:
         "→ 0 where λ → 0",
         f"{fixed:.3g}",
     )
-    return Outcome(fixed, max(by_gradient, plain), 3, witness, tolerance=0.01)
+    right = max(by_gradient, plain)
+    return Outcome(fixed, right, 3, witness, tolerance=0.01)

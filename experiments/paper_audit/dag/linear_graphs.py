@@ -13,7 +13,15 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.tensors import gauss, seeded, spectral_norm, total, unit, zeros
+from experiments.paper_audit.tensors import (
+    gauss,
+    norm_of,
+    seeded,
+    spectral_norm,
+    total,
+    unit,
+    zeros,
+)
 
 Edges = tuple[tuple[str, str], ...]
 WIDTH = 2
@@ -46,7 +54,8 @@ class Linear:
 
     @staticmethod
     def start(edges: Edges, seed: int) -> Tensor:
-        return gauss(seeded(seed), (len(edges) + 1) * WIDTH**2)
+        size = (len(edges) + 1) * WIDTH**2
+        return gauss(seeded(seed), size)
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -65,13 +74,15 @@ class Linear:
         raw = self.z.view(-1, WIDTH, WIDTH)
         scale = 1.0
         if self.target is not None:
-            largest = float(spectral_norm(raw[:-1]).max()) or 1.0
+            largest_norm = spectral_norm(raw[:-1]).max()
+            largest = float(largest_norm) or 1.0
             scale = self.target / (self.branching * largest)
         return {edge: scale * raw[k] for k, edge in enumerate(self.edges)}
 
     @cached_property
     def base(self) -> Tensor:
-        a = self.z.view(-1, WIDTH, WIDTH)[-1]
+        matrices = self.z.view(-1, WIDTH, WIDTH)
+        a = matrices[-1]
         return a @ a.T
 
     def total(self, w: str, v: str) -> Tensor:
@@ -116,21 +127,25 @@ class Linear:
     def decay_excess(self) -> float:
         """max R^GN(v,w) / (‖∇²ℓ‖_F (s rho)^dist) − 1."""
         assert self.target is not None
-        size = float(self.base.norm()) or 1.0
+        size = norm_of(self.base) or 1.0
         shares = []
-        for (v, w), block in self.blocks().items():
+        blocks = self.blocks()
+        for (v, w), block in blocks.items():
             bound = size * self.target ** self.distance(v, w)
-            shares.append(float(block.norm()) / bound)
+            shares.append(norm_of(block) / bound)
         return max(shares) - 1
 
     def disturbed(self, noise: Linear, eps: float) -> Linear:
         """The graph with each D moved by eps ‖D‖₂ along the noise's direction."""
         moved = []
         for edge, d in self.matrices.items():
-            direction = noise.matrices[edge] / spectral_norm(noise.matrices[edge])
-            moved.append((d + eps * spectral_norm(d) * direction).flatten())
+            raw = noise.matrices[edge]
+            direction = raw / spectral_norm(raw)
+            step = eps * spectral_norm(d) * direction
+            moved.append((d + step).flatten())
         root = self.z[-(WIDTH**2) :]
-        return Linear(self.edges, torch.cat([*moved, root]))
+        z = torch.cat([*moved, root])
+        return Linear(self.edges, z)
 
 
 def of_numbers(

@@ -34,14 +34,15 @@ from experiments.paper_audit.dag.oracle import (
     gauss_newton,
     mean,
 )
-from experiments.paper_audit.tensors import gauss, real, seeded, zeros
+from experiments.paper_audit.tensors import gauss, norm_of, real, seeded, zeros
 
 CHECKS = Checks()
 
 
 def negative_mass(matrix: Tensor) -> float:
     """m⁻(H) of Definition 82."""
-    values = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
+    symmetric = (matrix + matrix.T) / 2
+    values = torch.linalg.eigvalsh(symmetric)
     return float(-values[values < 0].sum())
 
 
@@ -56,7 +57,8 @@ def whole_gauss_newton(case: Instance) -> Tensor:
 
 
 def mass_share(matrix: Tensor) -> float:
-    return negative_mass(matrix) / float(matrix.trace().abs())
+    trace = float(matrix.trace().abs())
+    return negative_mass(matrix) / trace
 
 
 def negative_share(case: Instance) -> float:
@@ -78,7 +80,8 @@ def full_mass() -> Outcome:
     shares = []
     for case in smooth():
         h = whole(case)
-        shares.append(negative_mass(h) / float(h.norm()))
+        share = negative_mass(h) / norm_of(h)
+        shares.append(share)
     return exists("smooth networks", max(shares), "m⁻ > 0 is wanted")
 
 
@@ -88,13 +91,17 @@ def only_tensor() -> Errors:
     0."""
     for case in smooth_and_piecewise_linear():
         h = whole(case)
-        nuclear = float(torch.linalg.svdvals(h - whole_gauss_newton(case)).sum())
-        yield (negative_mass(h) - nuclear) / float(h.norm())
+        tensor_part = h - whole_gauss_newton(case)
+        singular_values = torch.linalg.svdvals(tensor_part)
+        nuclear = float(singular_values.sum())
+        excess = negative_mass(h) - nuclear
+        yield excess / norm_of(h)
 
 
 def product_loss(p: Tensor) -> Tensor:
     """(f − 1)²/2 of the linear network f = a b x at x = 1."""
-    return (p[0] * p[1] - 1) ** 2 / 2
+    residual = p[0] * p[1] - 1
+    return residual**2 / 2
 
 
 @CHECKS.clause("dag.prop85.space")
@@ -105,7 +112,8 @@ def parameter_saddle() -> Outcome:
     hessian = Hessian(product_loss, p)
     inner = Jacobian(lambda q: q[0] * q[1], p)
     lowest = float(torch.linalg.eigvalsh(hessian)[0])
-    beyond = negative_mass(hessian) - negative_mass(hessian - outer(inner, inner))
+    tensor_part = hessian - outer(inner, inner)
+    beyond = negative_mass(hessian) - negative_mass(tensor_part)
     witness = worked(
         "f = a b x, loss = (f − 1)²/2 at x = 1, a = b = 0",
         "H^T = 0, so no negative curvature",
@@ -122,14 +130,17 @@ def escape() -> Errors:
 
     def loss(p: Tensor) -> Tensor:
         mixed = 2 * p[0] * p[1]
-        return torch.cos(p).sum() + mixed + p.pow(4).sum()
+        quartic = p.pow(4).sum()
+        return torch.cos(p).sum() + mixed + quartic
 
     point = zeros(3)
     values, vectors = torch.linalg.eigh(Hessian(loss, point))
-    yield float(Jacobian(loss, point).norm())
-    for value, v in zip(values, vectors.T, strict=True):
+    yield norm_of(Jacobian(loss, point))
+    pairs = zip(values, vectors.T, strict=True)
+    for value, v in pairs:
         for step in (1e-2, -1e-2):
-            change = float(loss(point + step * v) - loss(point))
+            moved = loss(point + step * v)
+            change = float(moved - loss(point))
             expected = step**2 * float(value) / 2
             yield abs(change - expected) / 1e-6
             if value < 0:
@@ -146,7 +157,8 @@ def descent_sign() -> Outcome:
         step = -torch.sign(g @ v) * v
         return float(g @ step)
 
-    return outcome_of([attack(excess, gauss(seeded(k), 8)) for k in range(3)], instances=240)
+    violations = [attack(excess, gauss(seeded(k), 8)) for k in range(3)]
+    return outcome_of(violations, instances=240)
 
 
 @CHECKS.clause("dag.remark13")
@@ -154,7 +166,8 @@ def dropped_tensor_part() -> Outcome:
     """Remark 13: −λ_min / λ_max of the parametric Hessian without H^T, f = a b x, loss = (f − 1)²/2
     at a = b = 0, where H^T = 0; corrected: of the GGN at a = 0, b = 1."""
     inner = real([1.0, 0.0])
-    values = torch.linalg.eigvalsh(torch.func.hessian(product_loss)(zeros(2)))
+    matrix = torch.func.hessian(product_loss)(zeros(2))
+    values = torch.linalg.eigvalsh(matrix)
     right = torch.linalg.eigvalsh(outer(inner, inner))
     witness = worked(
         "f = a b x, loss = (f − 1)²/2, a = b = 0, x = 1: smallest eigenvalue without H^T",
@@ -175,13 +188,16 @@ def hessian_vector_product(case: Instance, r: Tensor) -> Tensor:
     x = case.x[:1]
     y = case.y[:1]
     values = case.dag.forward(x)
-    nodes = Flat({v: values[v] for v in case.dag.order})
+    outputs = {v: values[v] for v in case.dag.order}
+    nodes = Flat(outputs)
 
     def loss(flat: Tensor) -> Tensor:
-        return case.dag.mean_loss(x, y, nodes.tensors(flat))
+        shifts = nodes.tensors(flat)
+        return case.dag.mean_loss(x, y, shifts)
 
     at = torch.zeros_like(r)
-    along_r: Tensor = torch.func.jvp(torch.func.grad(loss), (at,), (r,))[1]
+    gradient = torch.func.grad(loss)
+    along_r: Tensor = torch.func.jvp(gradient, (at,), (r,))[1]
     return along_r.detach()
 
 

@@ -55,7 +55,8 @@ class Example:
         jacobians = {v: j for (w, v), j in self.total.items() if w == self.dag.output}
         blocks = {}
         for v, w in itertools.product(jacobians, repeat=2):
-            blocks[v, w] = jacobians[v].T @ self.base @ jacobians[w]
+            left = jacobians[v].T
+            blocks[v, w] = left @ self.base @ jacobians[w]
         return blocks
 
     @cached_property
@@ -108,7 +109,8 @@ def gauss_newton(case: Instance) -> Blocks:
 def stacked(parts: list[Blocks]) -> Blocks:
     blocks = {}
     for pair in parts[0]:
-        blocks[pair] = torch.stack([part[pair] for part in parts])
+        of_pair = [part[pair] for part in parts]
+        blocks[pair] = torch.stack(of_pair)
     return blocks
 
 
@@ -121,7 +123,8 @@ def assembled(blocks: Blocks, order: Sequence[str]) -> Tensor:
     """One matrix of the blocks of the nodes in `order`; of a batch of blocks, one for each."""
     rows = []
     for v in order:
-        rows.append(torch.cat([blocks[v, w] for w in order], -1))
+        blocks_of_row = [blocks[v, w] for w in order]
+        rows.append(torch.cat(blocks_of_row, -1))
     return torch.cat(rows, -2)
 
 
@@ -136,13 +139,16 @@ class Flat:
     def __init__(self, tensors: Named) -> None:
         self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
         self.sizes = [tensor.numel() for tensor in tensors.values()]
-        self.point = torch.cat([tensor.flatten() for tensor in tensors.values()])
+        flat = [tensor.flatten() for tensor in tensors.values()]
+        self.point = torch.cat(flat)
 
     def vectors(self, flat: Tensor) -> dict[str, Tensor]:
-        return dict(zip(self.shapes, flat.split(self.sizes), strict=True))
+        parts = flat.split(self.sizes)
+        return dict(zip(self.shapes, parts, strict=True))
 
     def tensors(self, flat: Tensor) -> dict[str, Tensor]:
-        return {name: v.view(self.shapes[name]) for name, v in self.vectors(flat).items()}
+        vectors = self.vectors(flat)
+        return {name: v.view(self.shapes[name]) for name, v in vectors.items()}
 
     def columns(self, matrix: Tensor) -> dict[str, Tensor]:
         parts = matrix.detach().split(self.sizes, 1)
@@ -150,7 +156,8 @@ class Flat:
 
     def blocks(self, matrix: Tensor) -> Blocks:
         blocks = {}
-        for v, row in zip(self.shapes, matrix.split(self.sizes, 0), strict=True):
+        rows = matrix.split(self.sizes, 0)
+        for v, row in zip(self.shapes, rows, strict=True):
             for w, block in self.columns(row).items():
                 blocks[v, w] = block
         return blocks
@@ -162,7 +169,8 @@ def _example(case: Instance, b: int) -> Example:
     y = case.y[b : b + 1]
     with torch.no_grad():
         value = {name: f.detach() for name, f in dag.forward(x).items()}
-    nodes = Flat({v: value[v] for v in dag.order})
+    of_nodes = {v: value[v] for v in dag.order}
+    nodes = Flat(of_nodes)
 
     def loss(shifts: Tensor) -> Tensor:
         return dag.mean_loss(x, y, nodes.tensors(shifts))
@@ -176,7 +184,8 @@ def _example(case: Instance, b: int) -> Example:
         return dag.loss.per_example(output, y).sum()
 
     zero = zeros(len(nodes.point))
-    delta = nodes.vectors(torch.func.grad(loss)(zero).detach())
+    gradient = torch.func.grad(loss)(zero)
+    delta = nodes.vectors(gradient.detach())
     total = nodes.blocks(Jacobian(values, zero))
     jacobian: Blocks = {}
     curvature: dict[str, Blocks] = {}
@@ -184,21 +193,25 @@ def _example(case: Instance, b: int) -> Example:
         local, curvature[u] = _local(dag.nodes[u], value, delta[u])
         jacobian |= {(u, v): d for v, d in local.items()}
     output = value[dag.output].flatten()
+    connected = {(w, v): d for (w, v), d in total.items() if reaches(dag, v, w)}
+    base = Hessian(loss_of_output, output)
+    blocks = nodes.blocks(Hessian(loss, zero))
     return Example(
         case=case,
         jacobian=jacobian,
         curvature=curvature,
         delta=delta,
-        total={(w, v): d for (w, v), d in total.items() if reaches(dag, v, w)},
-        base=Hessian(loss_of_output, output).detach(),
+        total=connected,
+        base=base.detach(),
         value=value,
-        blocks=nodes.blocks(Hessian(loss, zero)),
+        blocks=blocks,
     )
 
 
 def _parents(node: Node, value: Named) -> Flat:
     """The values of a node's parents; a repeated parent counts once."""
-    return Flat({p: value[p] for p in dict.fromkeys(node.parents)})
+    of_parents = {p: value[p] for p in dict.fromkeys(node.parents)}
+    return Flat(of_parents)
 
 
 def _local(node: Node, value: Named, delta: Tensor) -> tuple[dict[str, Tensor], Blocks]:

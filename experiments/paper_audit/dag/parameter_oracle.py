@@ -52,7 +52,8 @@ def _parametric(node: Node, value: Named, delta: Tensor) -> Parametric:
 
     def at(flat: Tensor, own: Tensor) -> Tensor:
         arguments = parents.tensors(flat)
-        return function(own, tuple(arguments[p] for p in node.parents)).flatten()
+        values = tuple(arguments[p] for p in node.parents)
+        return function(own, values).flatten()
 
     def weighted_gradient(flat: Tensor) -> Tensor:
         return Jacobian(lambda own: delta @ at(flat, own), theta, create_graph=True)
@@ -66,7 +67,8 @@ def _parametric(node: Node, value: Named, delta: Tensor) -> Parametric:
 
 def flat_function(node: Node) -> tuple[Callable[[Tensor, tuple[Tensor, ...]], Tensor], Tensor]:
     """(node's function of its flattened parameters and arguments, the parameters flattened)."""
-    parameters = Flat({name: p.detach() for name, p in node.parameters().items()})
+    detached = {name: p.detach() for name, p in node.parameters().items()}
+    parameters = Flat(detached)
 
     def function(flat: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
         named = parameters.tensors(flat)
@@ -86,7 +88,8 @@ def parameter_blocks(case: Instance) -> Blocks:
     twice."""
     nodes = {v: case.dag.nodes[v] for v in case.dag.order}
     functions = {v: flat_function(node) for v, node in nodes.items() if node.parameters()}
-    parameters = Flat({v: theta for v, (_, theta) in functions.items()})
+    vectors = {v: theta for v, (_, theta) in functions.items()}
+    parameters = Flat(vectors)
 
     def loss(flat: Tensor) -> Tensor:
         theta = parameters.vectors(flat)
@@ -94,9 +97,11 @@ def parameter_blocks(case: Instance) -> Blocks:
         for v, node in nodes.items():
             arguments = tuple(values[p] for p in node.parents)
             if v in theta:
-                values[v] = functions[v][0](theta[v], arguments)
+                function = functions[v][0]
+                values[v] = function(theta[v], arguments)
             else:
                 values[v] = node(*arguments)
-        return case.dag.loss.per_example(values[case.dag.output], case.y).mean()
+        output = values[case.dag.output]
+        return case.dag.loss.per_example(output, case.y).mean()
 
     return parameters.blocks(Hessian(loss, parameters.point))

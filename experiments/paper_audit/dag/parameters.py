@@ -31,7 +31,7 @@ from experiments.paper_audit.dag.oracle import (
     first_example,
 )
 from experiments.paper_audit.dag.parameter_oracle import parameter_blocks, parametric
-from experiments.paper_audit.tensors import gauss, ones, seeded, spectral_norm, total
+from experiments.paper_audit.tensors import gauss, norm_of, ones, seeded, spectral_norm, total
 from runner.curvature import Dag, Node
 
 CHECKS = Checks()
@@ -44,7 +44,8 @@ def two_factors() -> Instance:
     for module in (h, out):
         nn.init.ones_(module.weight)
     first = Node("h", ("input",), h)
-    dag = Dag([first, Node("out", ("h",), out)], loss=lambda f, _: f.sum(1))
+    last = Node("out", ("h",), out)
+    dag = Dag([first, last], loss=lambda f, _: f.sum(1))
     one = ones(1, 1)
     return Instance("h = a x, out = b h, loss = out, at x = a = b = 1", dag, one, one)
 
@@ -54,10 +55,12 @@ def relu_chain() -> Instance:
 
 
 def instances() -> tuple[Instance, ...]:
+    normalised = chain(1, nn.Tanh, norm=True, widths=(2, 3, 2))
+    plain = chain(0, widths=(2, 3, 2))
     return (
         two_factors(),
-        chain(0, widths=(2, 3, 2)),
-        chain(1, nn.Tanh, norm=True, widths=(2, 3, 2)),
+        plain,
+        normalised,
         diamond(2),
         skip(3),
         relu_chain(),
@@ -69,7 +72,8 @@ def routed(e: Example, blocks: Blocks) -> Blocks:
     own = parametric(e)
     found = {}
     for v, w in itertools.product(own, repeat=2):
-        found[v, w] = own[v].d.T @ blocks[v, w] @ own[w].d
+        left = own[v].d.T
+        found[v, w] = left @ blocks[v, w] @ own[w].d
     return found
 
 
@@ -86,7 +90,8 @@ def third(e: Example, v: str, w: str) -> Tensor:
     w."""
     children = e.dag.children.get(w, ())
     between = []
-    for u in dict.fromkeys(e.dag.nodes[v].parents):
+    parents = dict.fromkeys(e.dag.nodes[v].parents)
+    for u in parents:
         if v != w and u in children:
             between.append(u)
     return sum_of_mixed(e, v, w, between, e.jacobian)
@@ -100,20 +105,24 @@ def sum_of_mixed(
     terms = []
     for p in between:
         terms.append(of_v.mixed[p].T @ jacobian[p, w] @ of_w.d)
-    return recursion.added(terms, of_v.d.shape[1], of_w.d.shape[1])
+    rows = of_v.d.shape[1]
+    columns = of_w.d.shape[1]
+    return recursion.added(terms, rows, columns)
 
 
 def mixed(e: Example, v: str, w: str) -> Tensor:
     """Right third term, one side: Σ_{p ∈ Pa(v)} M_v,pᵀ J_pw D_w with J over all paths (identity for
     p = w)."""
-    reached = [p for p in parametric(e)[v].mixed if (p, w) in e.total]
+    parents = parametric(e)[v].mixed
+    reached = [p for p in parents if (p, w) in e.total]
     return sum_of_mixed(e, v, w, reached, e.total)
 
 
 def equation_5(e: Example, blocks: Blocks | None = None) -> Blocks:
     found = with_pure(e, blocks or e.blocks)
     for v, w in found:
-        found[v, w] = found[v, w] + third(e, v, w)
+        mixed_term = third(e, v, w)
+        found[v, w] = found[v, w] + mixed_term
     return found
 
 
@@ -144,7 +153,9 @@ def two_edges(e: Example) -> Blocks:
 
 def chains() -> list[Instance]:
     widths = (2, 3, 2, 3)
-    return [chain(0, nn.Tanh, widths=widths), chain(1, nn.SiLU, widths=widths)]
+    tanh = chain(0, nn.Tanh, widths=widths)
+    silu = chain(1, nn.SiLU, widths=widths)
+    return [tanh, silu]
 
 
 def both_recursions(e: Example) -> Blocks:
@@ -183,7 +194,8 @@ CHECKS["dag.i1"] = blocks_agree(
 def jacobian_norms(e: Example, v: str, w: str) -> Tensor:
     """‖D_v‖₂ ‖D_w‖₂."""
     own = parametric(e)
-    return spectral_norm(own[v].d) * spectral_norm(own[w].d)
+    norm_of_v = spectral_norm(own[v].d)
+    return norm_of_v * spectral_norm(own[w].d)
 
 
 def remainder(case: Instance) -> float:
@@ -192,12 +204,15 @@ def remainder(case: Instance) -> float:
     largest = -1.0
     for e in examples(case):
         first = routed(e, e.blocks)
-        for (v, w), block in right_5(e).items():
+        exact = right_5(e)
+        for (v, w), block in exact.items():
             others = (block - first[v, w]).norm()
-            of_first = jacobian_norms(e, v, w) * e.blocks[v, w].norm()
+            resonance = e.blocks[v, w].norm()
+            of_first = jacobian_norms(e, v, w) * resonance
             bound = float(of_first + others)
             if bound:
-                largest = max(largest, float(block.norm()) / bound - 1)
+                violation = norm_of(block) / bound - 1
+                largest = max(largest, violation)
     return largest
 
 
@@ -205,9 +220,11 @@ def without_remainder(case: Instance) -> float:
     """The same without the other terms, absolute where H[v,w] is zero."""
     largest = -1.0
     for e in examples(case):
-        for (v, w), block in right_5(e).items():
-            bound = float(jacobian_norms(e, v, w) * e.blocks[v, w].norm())
-            violation = float(block.norm())
+        exact = right_5(e)
+        for (v, w), block in exact.items():
+            resonance = e.blocks[v, w].norm()
+            bound = float(jacobian_norms(e, v, w) * resonance)
+            violation = norm_of(block)
             if bound > 1e-12:
                 violation = violation / bound - 1
             largest = max(largest, violation)
@@ -229,16 +246,18 @@ def coupling_bounds() -> Outcome:
     norms = {pair: block.norm() for pair, block in e.blocks.items()}
     scale = norms[v, v] * norms[w, w]
     coupling = norms[v, w] / scale.sqrt()
-    bound = float(jacobian_norms(e, v, w)) * float(coupling)
+    jacobians = float(jacobian_norms(e, v, w))
+    bound = jacobians * float(coupling)
     first_term = routed(e, e.blocks)[v, w]
-    block = 1e4 * float(first_term.norm())
+    block = 1e4 * norm_of(first_term)
     witness = worked(
         f"{case}, loss times 10⁴, first term of pair ({v}, {w})",
         f"at most {bound:.4g}",
         "R in place of C",
         f"{block:.4g}",
     )
-    return Outcome(max(block / bound - 1, 0.0), remainder(case), 2, witness)
+    violation = max(block / bound - 1, 0.0)
+    return Outcome(violation, remainder(case), 2, witness)
 
 
 @CHECKS.clause("dag.remark16.linear")
@@ -247,9 +266,12 @@ def pure_of_linear() -> Outcome:
     mixed one is not."""
     own = parametric(first_example(two_factors()))["out"]
     pure = float(own.own.abs().max())
-    mixed = float(own.mixed["h"].abs().max())
+    of_input = own.mixed["h"].abs()
+    mixed = float(of_input.max())
     witness = worked("f = W f_v: ∂²f/∂W²", "≠ 0", "= 0, only ∂²f/∂f_v∂W ≠ 0", f"{pure:g}")
-    return Outcome(float(pure == 0), float(mixed == 0), 1, witness)
+    printed = float(pure == 0)
+    corrected = float(mixed == 0)
+    return Outcome(printed, corrected, 1, witness)
 
 
 @CHECKS.clause("dag.remark16")
@@ -277,20 +299,26 @@ def shared(seed: int) -> float:
     head = nn.Linear(3, 2).double()
     copies = {"s1": "input", "s2": "s1", "s3": "s2"}
     nodes = [Node(name, (parent,), cell) for name, parent in copies.items()]
-    dag = Dag([*nodes, Node("out", ("s3",), head)])
+    output = Node("out", ("s3",), head)
+    dag = Dag([*nodes, output])
     x = torch.randn(2, 3, dtype=torch.float64)
-    case = Instance("shared cell", dag, x, torch.tensor([0, 1]))
-    weights = Flat({name: p.detach() for name, p in cell.named_parameters()})
+    labels = torch.tensor([0, 1])
+    case = Instance("shared cell", dag, x, labels)
+    detached = {name: p.detach() for name, p in cell.named_parameters()}
+    weights = Flat(detached)
 
     def loss(flat: Tensor) -> Tensor:
         h = case.x
         for _ in copies:
-            h = functional_call(cell, weights.tensors(flat), (h,))
-        return dag.loss.per_example(head(h), case.y).mean()
+            parameters = weights.tensors(flat)
+            h = functional_call(cell, parameters, (h,))
+        losses = dag.loss.per_example(head(h), case.y)
+        return losses.mean()
 
     blocks = parameter_blocks(case)
     summed = total(blocks[v, w] for v in copies for w in copies)
-    return relative_error(summed, Hessian(loss, weights.point))
+    exact = Hessian(loss, weights.point)
+    return relative_error(summed, exact)
 
 
 @CHECKS.errors("dag.remark96.psd", lambda: instances()[1:])

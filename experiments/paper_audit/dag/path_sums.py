@@ -26,7 +26,7 @@ from experiments.paper_audit.dag.instances import (
 )
 from experiments.paper_audit.dag.oracle import Example, examples, first_example, transmitted
 from experiments.paper_audit.dag.paths import equation_11, sources, total_over_paths
-from experiments.paper_audit.tensors import diagonal, total
+from experiments.paper_audit.tensors import diagonal, norm_of, total
 
 CHECKS = Checks()
 
@@ -39,8 +39,11 @@ def pairs_of_nodes() -> Iterator[tuple[Instance, Example, str, str]]:
     """Pairs with a block that is not zero."""
     for case in path_cases():
         for e in examples(case):
-            for v, w in itertools.product(case.dag.order[:2], case.dag.order[:3]):
-                if bool(e.blocks[v, w].abs().max() > 1e-12):
+            order = case.dag.order
+            pairs = itertools.product(order[:2], order[:3])
+            for v, w in pairs:
+                largest = e.blocks[v, w].abs().max()
+                if bool(largest > 1e-12):
                     yield case, e, v, w
 
 
@@ -52,7 +55,8 @@ def theorem_33() -> BothErrors:
         exact = e.blocks[v, w]
         printed = equation_11(e, v, w)
         wrong = relative_error(printed, exact)
-        yield wrong, relative_error(total(sources(e, v, w)), exact)
+        right = relative_error(total(sources(e, v, w)), exact)
+        yield wrong, right
         if wrong > 1e-9 and witness is None:
             value = float(exact)
             witness = worked(
@@ -69,8 +73,9 @@ def resonances(case: Instance) -> tuple[float, float]:
     e = first_example(case)
     v = case.dag.order[0]
     terms = sources(e, v, v)
-    norm_of_sum = float(total(terms).norm())
-    return norm_of_sum, sum(float(term.norm()) for term in terms)
+    norm_of_sum = norm_of(total(terms))
+    sum_of_norms = sum(norm_of(term) for term in terms)
+    return norm_of_sum, sum_of_norms
 
 
 @CHECKS.clause("dag.thm33.additive")
@@ -114,9 +119,10 @@ def sign_aligned() -> Outcome:
         "contributions diag(1, 0) and diag(0, 1)",
         "R = 1 + 1",
         "equality for non-negative multiples",
-        f"R = {float((a + b).norm()):.4f}",
+        f"R = {norm_of(a + b):.4f}",
     )
-    return Outcome(1 - share_of_sum(a, b), multiples, 3, witness)
+    printed = 1 - share_of_sum(a, b)
+    return Outcome(printed, multiples, 3, witness)
 
 
 @CHECKS.clause("dag.remark72.cancel")
@@ -134,4 +140,5 @@ def total_of_paths() -> Errors:
         e = first_example(case)
         out = case.dag.output
         for v in case.dag.order:
-            yield relative_error(total_over_paths(e, v, out), e.total[out, v])
+            found = total_over_paths(e, v, out)
+            yield relative_error(found, e.total[out, v])

@@ -54,7 +54,8 @@ def along_pairs(
     e: Example, starts: tuple[str, str], ends: tuple[str, str], matrix: Tensor
 ) -> list[Tensor]:
     """D_aᵀ matrix D_b for each pair of paths a, b between the starts and the ends."""
-    first, second = (paths(e.dag, v, p) for v, p in zip(starts, ends, strict=True))
+    ends_of_paths = zip(starts, ends, strict=True)
+    first, second = (paths(e.dag, v, p) for v, p in ends_of_paths)
     pairs = itertools.product(first, second)
     return [path_jacobian(e, a).T @ matrix @ path_jacobian(e, b) for a, b in pairs]
 
@@ -68,7 +69,9 @@ def sources(e: Example, v: str, w: str) -> list[Tensor]:
     out = e.dag.output
     terms = along_pairs(e, (v, w), (out, out), e.base)
     for u in e.dag.order:
-        parents = [p for p in dict.fromkeys(e.dag.nodes[u].parents) if p != "input"]
+        parents_of_u = dict.fromkeys(e.dag.nodes[u].parents)
+        parents = [p for p in parents_of_u if p != "input"]
         for p, q in itertools.product(parents, repeat=2):
-            terms += along_pairs(e, (v, w), (p, q), e.curvature[u][p, q])
+            curvature = e.curvature[u][p, q]
+            terms += along_pairs(e, (v, w), (p, q), curvature)
     return terms

@@ -17,7 +17,8 @@ CHECKS = Checks()
 
 def sign_vectors(size: int) -> Tensor:
     """All vectors of ±1, one a row."""
-    return real(list(itertools.product((-1.0, 1.0), repeat=size)))
+    signs = itertools.product((-1.0, 1.0), repeat=size)
+    return real(list(signs))
 
 
 @CHECKS.errors("dag.remark54", lambda: random_matrices(((4, 1), (4, 3), (2, 6))))
@@ -43,9 +44,11 @@ def algorithm_4(h: Tensor) -> float:
         p = h @ q
         q = h.T @ p
         q = q / q.norm()
-    sigma = float((h @ q).square().sum())
+    image = h @ q
+    sigma = float(image.square().sum())
     signs = sign_vectors(h.shape[1])
-    summed = float((signs @ h.mT).square().sum())
+    images = signs @ h.mT
+    summed = float(images.square().sum())
     estimate = summed / (len(signs) * sigma)
     return apart(estimate, stable(h))
 
@@ -79,7 +82,8 @@ def estimated_norms(a: Tensor, probes: int, generator: torch.Generator) -> Tenso
     size = (400, probes, a.shape[1])
     bits = torch.randint(0, 2, size, generator=generator)
     z = bits.double() * 2 - 1
-    squares = (z @ a.mT).square().sum(-1)
+    images = z @ a.mT
+    squares = images.square().sum(-1)
     return squares.mean(-1).sqrt()
 
 

@@ -22,7 +22,15 @@ from experiments.paper_audit.checks import (
 )
 from experiments.paper_audit.dag.instances import ScalarNode, copy, diamond, scalar_nodes, smooth
 from experiments.paper_audit.dag.oracle import end_block, exact, first_example
-from experiments.paper_audit.tensors import diagonal, gauss, ones, random_matrices, seeded, zeros
+from experiments.paper_audit.tensors import (
+    diagonal,
+    gauss,
+    norm_of,
+    ones,
+    random_matrices,
+    seeded,
+    zeros,
+)
 
 CHECKS = Checks()
 
@@ -35,13 +43,15 @@ def rank(matrix: Tensor) -> int:
     values = singular(matrix)
     if not float(values[0]):
         return 0
-    return int((values > 1e-11 * values[0]).sum())
+    nonzero = values > 1e-11 * values[0]
+    return int(nonzero.sum())
 
 
 def stable(matrix: Tensor) -> float:
     """D of Eq. 7."""
     values = singular(matrix)
-    return float(values.square().sum() / values[0] ** 2)
+    squares = values.square().sum()
+    return float(squares / values[0] ** 2)
 
 
 def effective(matrix: Tensor) -> float:
@@ -55,10 +65,13 @@ def samples() -> list[Tensor]:
     left = random_matrices(((3, 2), (6, 6), (4, 1), (1, 1)))
     right = random_matrices(((2, 5), (6, 6), (1, 7), (1, 1)), 1)
     matrices = [a @ b for a, b in zip(left, right, strict=True)]
-    matrices += [diagonal(1.0, 1.0, 0.0), diagonal(1.0, 1e-8), diagonal(2.0, 2.0, 2.0)]
+    projection = diagonal(1.0, 1.0, 0.0)
+    small = diagonal(1.0, 1e-8)
+    scaled = diagonal(2.0, 2.0, 2.0)
+    matrices += [projection, small, scaled]
     for case in smooth()[:4]:
         blocks = [block[0] for block in exact(case).values()]
-        matrices += [block for block in blocks if float(block.norm()) > 1e-9]
+        matrices += [block for block in blocks if norm_of(block) > 1e-9]
     return matrices
 
 
@@ -71,7 +84,8 @@ def dimensions() -> Outcome:
         d = stable(m)
         e = effective(m)
         r = rank(m)
-        return max(1 - d, d / e - 1, e / r - 1, d / r - 1, e / math.sqrt(r * d) - 1)
+        geometric = math.sqrt(r * d)
+        return max(1 - d, d / e - 1, e / r - 1, d / r - 1, e / geometric - 1)
 
     start = gauss(seeded(0), 16)
     searched = attack(lambda z: violation(z.view(4, 4)), start, 150)
@@ -88,13 +102,18 @@ def equality_cases() -> Outcome:
         values = singular(m)
         r = rank(m)
         if r == 1:
-            wrong += [abs(stable(m) - 1), abs(effective(m) - 1)]
+            of_stable = abs(stable(m) - 1)
+            of_effective = abs(effective(m) - 1)
+            wrong += [of_stable, of_effective]
         if len(values) < 2 or float(values[1] / values[0]) < 1e-3:
             continue  # numerically of rank one: both sides hold within rounding
-        flat = bool((values[:r] / values[0] > 1 - 1e-9).all())
+        flat_values = values[:r] / values[0] > 1 - 1e-9
+        flat = bool(flat_values.all())
         for value in (stable(m), effective(m)):
-            wrong.append(float((abs(value - 1) < 1e-9) != (r == 1)))
-            wrong.append(float((abs(value - r) < 1e-9) != flat))
+            is_one = abs(value - 1) < 1e-9
+            wrong.append(float(is_one != (r == 1)))
+            is_rank = abs(value - r) < 1e-9
+            wrong.append(float(is_rank != flat))
     return outcome_of(wrong, instances=len(samples()))
 
 
@@ -110,12 +129,15 @@ def proposition_92() -> Errors:
         pulled = zeros(4, 4)
         for u, w in itertools.product(("a", "b"), repeat=2):
             block = blocks[u, w]
-            left, values, right = torch.linalg.svd(block, full_matrices=False)
+            decomposition = torch.linalg.svd(block, full_matrices=False)
+            left, values, right = decomposition
             r = rank(block)
             ranks.append(r)
-            column = e.jacobian[u, "stem"].T @ left[:, :r]
+            jacobian = e.jacobian[u, "stem"]
+            column = jacobian.T @ left[:, :r]
             columns.append(column)
-            term = column @ diag(values[:r]) @ right[:r]
+            kept = diag(values[:r])
+            term = column @ kept @ right[:r]
             pulled = pulled + term @ e.jacobian[w, "stem"]
         yield relative_error(pulled, blocks["stem", "stem"])
         width = torch.cat(columns, 1).shape[1]
@@ -126,11 +148,15 @@ def tails() -> list[tuple[Tensor, int, float, float]]:
     """(matrix, r, ‖H − H_r‖_F of the truncated SVD, √(d_min − r) σ_{r+1}) of the samples."""
     rows = []
     for m in samples():
-        left, values, right = torch.linalg.svd(m, full_matrices=False)
+        decomposition = torch.linalg.svd(m, full_matrices=False)
+        left, values, right = decomposition
         for r in range(len(values)):
-            low = left[:, :r] @ diag(values[:r]) @ right[:r]
-            bound = math.sqrt(len(values) - r) * float(values[r])
-            rows.append((m, r, float((m - low).norm()), bound))
+            kept = diag(values[:r])
+            low = left[:, :r] @ kept @ right[:r]
+            remaining = math.sqrt(len(values) - r)
+            bound = remaining * float(values[r])
+            error = norm_of(m - low)
+            rows.append((m, r, error, bound))
     return rows
 
 
@@ -140,16 +166,18 @@ def theorem_93() -> Outcome:
     σ_1."""
     errors = []
     for m, r, error, bound in tails():
-        dropped = float(singular(m)[r:].square().sum())
-        if dropped > 1e-12 * float(m.norm()) ** 2:
-            errors += [apart(error**2, dropped), excess(error, bound)]
+        tail = singular(m)[r:]
+        dropped = float(tail.square().sum())
+        if dropped > 1e-12 * norm_of(m) ** 2:
+            of_error = apart(error**2, dropped)
+            errors += [of_error, excess(error, bound)]
     return outcome_of(errors, instances=len(errors) // 2)
 
 
 def allowed(m: Tensor, bound: float) -> float:
     """eps ‖H‖_F for the eps at which √(d_min − r) σ_{r+1} = `bound` is eps σ_1."""
     eps = bound / float(singular(m)[0])
-    return eps * float(m.norm())
+    return eps * norm_of(m)
 
 
 @CHECKS.clause("dag.cor94")
@@ -160,11 +188,11 @@ def relative_rank() -> Errors:
     Attained by σ = (1, s, s, s) and r = 1 as s → 0, where the bound is 1 + 3 s²/2 times the error.
     """
     for m, _, error, bound in tails():
-        if bound > 1e-6 * float(m.norm()):
+        if bound > 1e-6 * norm_of(m):
             yield excess(error, allowed(m, bound))
     s = 1e-6
     attained = diagonal(1.0, s, s, s)
-    error = float(singular(attained)[1:].norm())
+    error = norm_of(singular(attained)[1:])
     yield apart(error, allowed(attained, math.sqrt(3) * s))
 
 
@@ -172,15 +200,16 @@ def relative_rank() -> Errors:
 def decay_is_not_low_rank() -> Outcome:
     """Corollary 94, last sentence: rank that relative accuracy 0.1 needs at distance 20 on a chain
     with D = I/2."""
-    block = end_block([lambda h: h / 2] * 20, ones(4))
+    layers = [lambda h: h / 2] * 20
+    block = end_block(layers, ones(4))
     values = singular(block)
-    accuracy = 0.1 * float(values.norm())
-    need = next(r for r in range(5) if float(values[r:].norm()) <= accuracy)
+    accuracy = 0.1 * norm_of(values)
+    need = next(r for r in range(5) if norm_of(values[r:]) <= accuracy)
     witness = worked(
         "chain with D = I/2 (4 × 4), 20 edges apart, eps = 0.1: rank needed",
         "O(1), very small",
         "the norm falls, the rank does not",
-        f"{need} of 4, ‖H‖ = {float(block.norm()):.1e}",
+        f"{need} of 4, ‖H‖ = {norm_of(block):.1e}",
     )
     return Outcome(float(need == 4), None, 1, witness)
 
@@ -189,8 +218,11 @@ def decay_is_not_low_rank() -> Outcome:
 def storage() -> Errors:
     """Remark 95: numbers in rank-r factors, (d_v + d_w + 1) r, over (d_v + d_w) r: below 2 at every
     size."""
-    for a, b, r in ((4, 4, 1), (64, 32, 5), (512, 512, 10)):
-        yield ((a + b + 1) * r) / ((a + b) * r) - 2
+    shapes = ((4, 4, 1), (64, 32, 5), (512, 512, 10))
+    for a, b, r in shapes:
+        with_values = (a + b + 1) * r
+        without = (a + b) * r
+        yield with_values / without - 2
 
 
 @CHECKS.clause("dag.prop92.sum")
@@ -209,10 +241,13 @@ def one_sum() -> Outcome:
     for u, w in itertools.product("ab", repeat=2):
         left = e.jacobian[u, "v"]
         right = e.jacobian[w, "v"]
-        terms[u, w] = float(left.T @ blocks[u, w] @ right)
+        term = left.T @ blocks[u, w] @ right
+        terms[u, w] = float(term)
     exact = float(blocks["v", "v"])
     one = terms["a", "a"] + terms["b", "b"]
     two = sum(terms.values())
     where = "v → a, b = v, out = a + b, loss = out²/2: H^GN[v, v]"
     witness = worked(where, f"{one:g}", f"{two:g}", f"{exact:g}")
-    return Outcome(abs(one / exact - 1), abs(two / exact - 1), 1, witness)
+    printed = abs(one / exact - 1)
+    corrected = abs(two / exact - 1)
+    return Outcome(printed, corrected, 1, witness)

@@ -30,19 +30,24 @@ CHECKS = Checks()
 
 
 def added(terms: list[Tensor], rows: int, columns: int) -> Tensor:
-    return torch.stack(terms).sum(0) if terms else zeros(rows, columns)
+    if terms:
+        return torch.stack(terms).sum(0)
+    return zeros(rows, columns)
 
 
 def summed(e: Example, v: str, w: str, terms: list[Tensor]) -> Tensor:
     """Sum of terms of the block (v, w)."""
-    return added(terms, len(e.delta[v]), len(e.delta[w]))
+    rows = len(e.delta[v])
+    columns = len(e.delta[w])
+    return added(terms, rows, columns)
 
 
 def between_children(e: Example, known: Blocks, v: str, w: str) -> list[Tensor]:
     """First sum of Eq. 2: D_av^T H[a,b] D_bw over children a of v and b of w."""
     children = e.dag.children
     terms = []
-    for a, b in itertools.product(children[v], children[w]):
+    pairs = itertools.product(children[v], children[w])
+    for a, b in pairs:
         left = e.jacobian[a, v]
         right = e.jacobian[b, w]
         terms.append(left.T @ known[a, b] @ right)
@@ -59,7 +64,8 @@ def one_sided(e: Example, known: Blocks, v: str, w: str) -> Tensor:
     """Remark 76: sum_{u in Ch(v)} D_uv^T H[u,w]."""
     terms = []
     for u in e.dag.children[v]:
-        terms.append(e.jacobian[u, v].T @ known[u, w])
+        jacobian = e.jacobian[u, v]
+        terms.append(jacobian.T @ known[u, w])
     return summed(e, v, w, terms)
 
 
@@ -106,9 +112,11 @@ def through_parents(e: Example, v: str, w: str) -> list[Tensor]:
     """C_u;v,p J_pw over children u of v and parents p of u that w reaches."""
     terms = []
     for u in e.dag.children[v]:
-        for p in dict.fromkeys(e.dag.nodes[u].parents):
+        parents = dict.fromkeys(e.dag.nodes[u].parents)
+        for p in parents:
             if (p, w) in e.total:
-                terms.append(e.curvature[u][v, p] @ e.total[p, w])
+                jacobian = e.total[p, w]
+                terms.append(e.curvature[u][v, p] @ jacobian)
     return terms
 
 
@@ -122,8 +130,10 @@ def routed(e: Example, base: Tensor) -> Blocks:
         known[out, w] = base @ e.total[out, w]
     for v in reversed(order[:-1]):
         for w in order:
-            curved = summed(e, v, w, through_parents(e, v, w))
-            known[v, w] = one_sided(e, known, v, w) + curved
+            terms = through_parents(e, v, w)
+            curved = summed(e, v, w, terms)
+            routed_part = one_sided(e, known, v, w)
+            known[v, w] = routed_part + curved
     return known
 
 
@@ -132,7 +142,8 @@ def double_sums(e: Example, known: Blocks) -> Blocks:
     known before."""
     for v, w in upwards(e.dag):
         if (v, w) not in known:
-            terms = between_children(e, known, v, w) + of_common_children(e, v, w)
+            routed_terms = between_children(e, known, v, w)
+            terms = routed_terms + of_common_children(e, v, w)
             known[v, w] = summed(e, v, w, terms)
     return {pair: known[pair] for pair in upwards(e.dag)}
 

@@ -21,6 +21,7 @@ from experiments.paper_audit.dag.instances import (
 )
 from experiments.paper_audit.dag.linear_graphs import GRAPHS, Linear
 from experiments.paper_audit.dag.oracle import Blocks, exact
+from experiments.paper_audit.tensors import norm_of
 
 CHECKS = Checks()
 
@@ -34,14 +35,19 @@ def changes(z: Tensor) -> tuple[float, float]:
     dist(v,w) · 2 e_D, over e_D; and absolute changes over (l_v + l_w) e_D Π‖D‖₂ ‖∇²ℓ‖_F, less 1."""
     chain_z, noise_z = z.chunk(2)
     clean = Linear(GRAPHS[0], chain_z)
-    after = clean.disturbed(Linear(GRAPHS[0], noise_z), EPS).blocks()
+    noise = Linear(GRAPHS[0], noise_z)
+    after = clean.disturbed(noise, EPS).blocks()
     printed = [-1.0]
     right = [-1.0]
-    for (v, w), block in clean.blocks().items():
-        change = float((after[v, w] - block).norm())
-        allowed = 2 * EPS * clean.distance(v, w) + 1e3 * EPS**2
-        printed.append(change / float(block.norm()) - allowed)
-        size = clean.path_norm(v) * clean.path_norm(w) * float(clean.base.norm())
+    blocks = clean.blocks()
+    for (v, w), block in blocks.items():
+        difference = after[v, w] - block
+        change = norm_of(difference)
+        first_order = 2 * EPS * clean.distance(v, w)
+        allowed = first_order + 1e3 * EPS**2
+        printed.append(change / norm_of(block) - allowed)
+        paths = clean.path_norm(v) * clean.path_norm(w)
+        size = paths * norm_of(clean.base)
         edges = clean.depth(v) + clean.depth(w)
         bound = edges * EPS * size * (1 + 1e-4)
         right.append(change / (bound + 1e-12 * size) - 1 if bound else change)
@@ -56,7 +62,8 @@ def theorem_43() -> Outcome:
     Corrected: absolute change over (l_v + l_w) e_D Π‖D‖₂ ‖∇²ℓ‖_F, l the number of edges to the
     output; attacked.
     """
-    start = torch.cat([Linear.start(GRAPHS[0], k) for k in (0, 1)])
+    starts = [Linear.start(GRAPHS[0], k) for k in (0, 1)]
+    start = torch.cat(starts)
     printed, _ = changes(start)
     right = attack(lambda z: changes(z)[1], start, 60)
     witness = worked(
@@ -81,10 +88,12 @@ def rescaled(
     activations."""
     dag = case.dag.to(torch.float64)
     with torch.no_grad():
-        for parameter in dag.nodes[first].parameters().values():
+        parameters = dag.nodes[first].parameters()
+        for parameter in parameters.values():
             parameter *= a
         for child in children:
-            for name, parameter in dag.nodes[child].parameters().items():
+            parameters_of_child = dag.nodes[child].parameters()
+            for name, parameter in parameters_of_child.items():
                 if name.endswith("weight"):
                     parameter /= a
     after = Instance("rescaled", dag, case.x, case.y)
@@ -94,13 +103,15 @@ def rescaled(
 def change_of_couplings(before: Blocks, after: Blocks) -> float:
     of_before = couplings(of_example(before))
     of_after = couplings(of_example(after))
-    return max(abs(x - y) for x, y in zip(of_before, of_after, strict=True))
+    pairs = zip(of_before, of_after, strict=True)
+    return max(abs(x - y) for x, y in pairs)
 
 
 @CHECKS.clause("dag.thm44", instances=6)
 def theorem_44() -> Errors:
     powers = {("h1", "h1"): 2, ("h1", "h2"): 1, ("h2", "h2"): 0}
-    for seed, act in enumerate((nn.ReLU, nn.LeakyReLU, nn.Identity)):
+    activations = (nn.ReLU, nn.LeakyReLU, nn.Identity)
+    for seed, act in enumerate(activations):
         for a in (0.1, 3.0):
             case = chain(seed, act, widths=(3, 4, 3))
             before, after = rescaled(case, a, "h1", ("h2",))
@@ -116,7 +127,8 @@ def branching(*children: str) -> Outcome:
     pair."""
     errors = []
     for seed in range(3):
-        before, after = rescaled(diamond(seed, nn.ReLU), 2.5, "stem", children)
+        case = diamond(seed, nn.ReLU)
+        before, after = rescaled(case, 2.5, "stem", children)
         errors.append(change_of_couplings(before, after))
     return outcome_of(errors)
 

@@ -37,17 +37,22 @@ def scaling_of_tensor() -> Outcome:
 
         bends = s * torch.sin(weight @ x)
         second = jacfwd(jacrev(node))(x)
-        return float(second.norm()), float(bends.square().mean())
+        mean_square = float(bends.square().mean())
+        return float(second.norm()), mean_square
 
-    (small, low), (large, high) = sizes(0.5), sizes(1.0)
-    power = math.log(large / small) / math.log(high / low)
+    small, low = sizes(0.5)
+    large, high = sizes(1.0)
+    growth = math.log(large / small)
+    power = growth / math.log(high / low)
     witness = worked(
         "Table 5, Softplus to GELU: E[σ″²] grows by 10.7, the gap by 2.93: power",
         "1",
         "1/2, since T is linear in σ″ (Eq. 1)",
         f"{power_of_table_5():.2f}; of T in one layer {power:.3f}",
     )
-    return Outcome(abs(power - 1), abs(power - 0.5), 2, witness)
+    printed = abs(power - 1)
+    corrected = abs(power - 0.5)
+    return Outcome(printed, corrected, 2, witness)
 
 
 def largest_norm(depth: int, seed: int, he: bool) -> float:
@@ -84,7 +89,8 @@ def mixed_derivative(act: Function, seed: int) -> float:
     def merge(p: Tensor, q: Tensor) -> Tensor:
         return act(weight @ torch.cat([p, q]))
 
-    mixed = jacfwd(jacrev(merge, argnums=0), argnums=1)(a, b)
+    by_first = jacrev(merge, argnums=0)
+    mixed = jacfwd(by_first, argnums=1)(a, b)
     return float(mixed.abs().max())
 
 
@@ -101,7 +107,8 @@ def merge_tensor() -> Outcome:
         "0",
         f"{max(zeros):g}; with SiLU {min(control):.2g} and more",
     )
-    return Outcome(mean(value == 0 for value in zeros), max(zeros), len(zeros), witness)
+    share = mean(value == 0 for value in zeros)
+    return Outcome(share, max(zeros), len(zeros), witness)
 
 
 @CHECKS.clause("dag.s57.rank")
@@ -112,16 +119,21 @@ def probe_error() -> Outcome:
     errors = []
     excess = []
     for rank in (1, 2, 4):
-        a = torch.linalg.qr(gauss(seeded(rank), 8, rank))[0].mT
+        factors = torch.linalg.qr(gauss(seeded(rank), 8, rank))
+        a = factors[0].mT
         gram = a.mT @ a
-        samples = (sign_vectors(8) @ a.mT).square().sum(1)
+        images = sign_vectors(8) @ a.mT
+        samples = images.square().sum(1)
         variance = float(samples.var(correction=0))
         squares = gram.square()
-        formula = 2 * float(squares.sum() - squares.diagonal().sum())
+        off_diagonal = squares.sum() - squares.diagonal().sum()
+        formula = 2 * float(off_diagonal)
         size = float(a.square().sum())
-        excess += [apart(variance, formula), formula / (2 * size**2 / rank) - 1]
+        bound = 2 * size**2 / rank
+        excess += [apart(variance, formula), formula / bound - 1]
         errors.append(variance**0.5 / size)
-    growth = errors[0] / errors[-1] * math.sqrt(4)
+    ratio = errors[0] / errors[-1]
+    growth = ratio * math.sqrt(4)
     witness = worked(
         "A with 1, 2, 4 equal singular values, 8 columns: relative error of one probe's ‖A z‖²",
         "grows as 1, 1.41, 2",
@@ -146,9 +158,11 @@ def tensor_share_of_head(act: Function, seed: int) -> float:
 
     jacobian = jacrev(head)(x)
     outer = hessian(loss)(head(x))
-    whole = hessian(lambda value: loss(head(value)))(x)
+    of_input = hessian(lambda value: loss(head(value)))
+    whole = of_input(x)
     tensor = whole - jacobian.mT @ outer @ jacobian
-    return float(tensor.norm() / whole.norm().clamp_min(1e-300))
+    size = whole.norm().clamp_min(1e-300)
+    return float(tensor.norm() / size)
 
 
 @CHECKS.clause("dag.remark39.heads")
@@ -164,4 +178,5 @@ def nonlinear_heads() -> Outcome:
         "0 for piecewise-linear heads",
         f"{max(zeros):.1g}; with GELU {min(control):.2g} and more",
     )
-    return Outcome(mean(value < 1e-12 for value in zeros), max(zeros), len(zeros), witness)
+    share = mean(value < 1e-12 for value in zeros)
+    return Outcome(share, max(zeros), len(zeros), witness)

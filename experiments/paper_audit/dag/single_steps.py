@@ -48,14 +48,16 @@ CHECKS = Checks()
 
 def related(dag: Dag) -> list[tuple[str, str]]:
     """Pairs of different nodes with a directed path from the first to the second."""
-    return [pair for pair in itertools.permutations(dag.order, 2) if reaches(dag, *pair)]
+    ordered = itertools.permutations(dag.order, 2)
+    return [pair for pair in ordered if reaches(dag, *pair)]
 
 
 def with_exact(e: Example, pairs: list[tuple[str, str]]) -> Blocks:
     """Eq. 2 with exact blocks on its right-hand side."""
     found: Blocks = {}
     for v, w in pairs:
-        terms = between_children(e, e.blocks, v, w) + of_common_children(e, v, w)
+        routed_terms = between_children(e, e.blocks, v, w)
+        terms = routed_terms + of_common_children(e, v, w)
         found[v, w] = summed(e, v, w, terms)
     return found
 
@@ -64,13 +66,16 @@ def unrelated_with_exact(e: Example) -> Blocks:
     """For pairs without a directed path between them."""
     tied = set(related(e.dag))
     tied |= {(w, v) for v, w in tied}
-    pairs = itertools.combinations(e.dag.order[:-1], 2)
-    return with_exact(e, [pair for pair in pairs if pair not in tied])
+    inner = e.dag.order[:-1]
+    pairs = itertools.combinations(inner, 2)
+    untied = [pair for pair in pairs if pair not in tied]
+    return with_exact(e, untied)
 
 
 def diagonal_with_exact(e: Example) -> Blocks:
     """For v = w."""
-    return with_exact(e, [(v, v) for v in e.dag.order[:-1]])
+    inner = e.dag.order[:-1]
+    return with_exact(e, [(v, v) for v in inner])
 
 
 def boundary(e: Example) -> Blocks:
@@ -120,14 +125,16 @@ def example_5(e: Example) -> Blocks:
     """Chain: H[h1,h1] and H[h1,h2] from H[h2,h2]."""
     d = e.jacobian["h2", "h1"]
     block = e.blocks["h2", "h2"]
-    diagonal = d.T @ block @ d + e.curvature["h2"]["h1", "h1"]
+    first_term = d.T @ block @ d
+    diagonal = first_term + e.curvature["h2"]["h1", "h1"]
     return {("h1", "h1"): diagonal, ("h1", "h2"): d.T @ block}
 
 
 def example_6(e: Example) -> Blocks:
     """Diamond: H[a,b] = D^T H[m,m] D + the mixed tensor term."""
     first_term = pulled_to_branches(e, "merge", e.blocks)
-    return {("a", "b"): first_term + e.curvature["merge"]["a", "b"]}
+    second_term = e.curvature["merge"]["a", "b"]
+    return {("a", "b"): first_term + second_term}
 
 
 def pulled_to_branches(e: Example, m: str, blocks: Blocks) -> Tensor:
@@ -142,7 +149,8 @@ def chains_of_two_layers() -> list[Instance]:
 
 
 def diamonds() -> tuple[Instance, ...]:
-    return (diamond(0), diamond(1, merge="sum"), diamond(2, nn.Tanh))
+    tanh = diamond(2, nn.Tanh)
+    return (diamond(0), diamond(1, merge="sum"), tanh)
 
 
 CHECKS["dag.example5"] = blocks_agree(chains_of_two_layers, true_blocks, example_5)
@@ -166,7 +174,8 @@ def first_term_of_example_6() -> Outcome:
     corrected = float(pulled_to_branches(e, "m", gauss_newton))
     where = "a, b = x, m = a + b, out = m², loss = out: first term of H[a, b], GN component"
     witness = worked(where, f"{printed:g}", f"{corrected:g}", f"{exact:g}")
-    return Outcome(abs(printed - exact), abs(corrected - exact), 1, witness)
+    wrong = abs(printed - exact)
+    return Outcome(wrong, abs(corrected - exact), 1, witness)
 
 
 SHAPES = ((1, 1), (2, 3), (5, 4), (3, 3))
@@ -182,13 +191,15 @@ def dense_layer(seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def equation_1(seed: int) -> Tensor:
     """T_u;v[i] = sigma''(z_i) W_i W_i^T for f_u = sigma(W f_v + b)."""
     w, b, f = dense_layer(seed)
-    bend = vmap(grad(grad(torch.tanh)))(w @ f + b)
+    second = vmap(grad(grad(torch.tanh)))
+    bend = second(w @ f + b)
     return torch.einsum("i,ij,ik->ijk", bend, w, w)
 
 
 def second_derivative_of_layer(seed: int) -> Tensor:
     w, b, f = dense_layer(seed)
-    return jacfwd(jacrev(lambda h: torch.tanh(w @ h + b)))(f)
+    first = jacrev(lambda h: torch.tanh(w @ h + b))
+    return jacfwd(first)(f)
 
 
 CHECKS["dag.eq1"] = matches(lambda: range(4), second_derivative_of_layer, equation_1)
@@ -198,7 +209,8 @@ def mixed_tensor(case: Instance) -> float:
     """Norm of T_u;v,w of the merge node of a diamond, relative to δ."""
     e = first_example(case)
     delta = e.delta["merge"].norm().clamp_min(1e-300)
-    return float(e.curvature["merge"]["a", "b"].norm() / delta)
+    block = e.curvature["merge"]["a", "b"]
+    return float(block.norm() / delta)
 
 
 @CHECKS.clause("dag.remark3.linear")
@@ -222,10 +234,13 @@ def figure_1() -> Errors:
         d1, d2, d3 = (gauss(generator, 3, 3) for _ in range(3))
         e = _example_of_figure_1(d1, d2, d3)
         blocks = e.blocks
-        yield relative_error(d3 @ (unit(3) + d2 @ d1), e.total["out", "v0"])
-        of_v0 = d1.T @ blocks["v1", "out"] + blocks["v2", "out"]
+        total = d3 @ (unit(3) + d2 @ d1)
+        yield relative_error(total, e.total["out", "v0"])
+        through_v1 = d1.T @ blocks["v1", "out"]
+        of_v0 = through_v1 + blocks["v2", "out"]
         yield relative_error(of_v0, blocks["v0", "out"])
-        yield relative_error(d2.T @ blocks["v2", "out"], blocks["v1", "out"])
+        of_v1 = d2.T @ blocks["v2", "out"]
+        yield relative_error(of_v1, blocks["v1", "out"])
 
 
 def _example_of_figure_1(d1: Tensor, d2: Tensor, d3: Tensor) -> Example:
@@ -235,4 +250,5 @@ def _example_of_figure_1(d1: Tensor, d2: Tensor, d3: Tensor) -> Example:
         ("v2", ("v1", "v0"), lambda a, b: a @ d2.T + b),
         ("out", ("v2",), lambda h: h @ d3.T),
     ]
-    return first_example(scalar_nodes(nodes, [1.0, 2.0, -1.0], square=True))
+    case = scalar_nodes(nodes, [1.0, 2.0, -1.0], square=True)
+    return first_example(case)

@@ -45,7 +45,8 @@ def ratio(z: Tensor, depth: int, k: int, rho: float, skips: bool) -> float:
             block = block + unit(WIDTH)
         whole = block @ whole
     transmitted_base = whole.T @ base
-    return float(transmitted_base.norm() / base.norm().clamp_min(1e-300))
+    size = base.norm().clamp_min(1e-300)
+    return float(transmitted_base.norm() / size)
 
 
 def searched(
@@ -55,10 +56,13 @@ def searched(
     nearly attain it."""
 
     def excess(z: Tensor) -> float:
-        return sign * (ratio(z, depth, k, rho, skips) / bound - 1)
+        violation = ratio(z, depth, k, rho, skips) / bound - 1
+        return sign * violation
 
-    random = gauss(seeded(depth), (depth + 1) * WIDTH**2)
-    plus = unit(WIDTH).flatten().repeat(depth + 1, 1)
+    size = (depth + 1) * WIDTH**2
+    random = gauss(seeded(depth), size)
+    identity = unit(WIDTH).flatten()
+    plus = identity.repeat(depth + 1, 1)
     minus = plus.clone()
     minus[:depth:k] *= -1
     starts = (random, plus.flatten(), minus.flatten())
@@ -108,10 +112,14 @@ def scaling() -> BothErrors:
     """Limit of (1 − (alpha rho)^k)^(L/k), alpha = c/L: printed 1 for every k; for k = 1 it is
     exp(−c rho)."""
     depth = 10**9
-    for k, c, rho in itertools.product((1, 2, 3, 4), (0.5, 1.0, 2.0), (0.3, 0.9)):
+    settings = itertools.product((1, 2, 3, 4), (0.5, 1.0, 2.0), (0.3, 0.9))
+    for k, c, rho in settings:
         shrinkage = (c * rho / depth) ** k
-        value = math.exp(depth / k * math.log1p(-shrinkage))
-        limit = math.exp(-c * rho) if k == 1 else 1.0
+        exponent = depth / k * math.log1p(-shrinkage)
+        value = math.exp(exponent)
+        limit = 1.0
+        if k == 1:
+            limit = math.exp(-c * rho)
         yield abs(value - 1), abs(value - limit)
     return worked(
         "k = 1, c = 1, rho = 0.9: limit of (1 − 0.9/L)^L",
@@ -133,7 +141,8 @@ def unscaled() -> Outcome:
     the bound stays above exp(−rho)/2."""
     bound = 0.5**200
     reached = shrunk(200, 0.5)
-    scaled = min(shrunk(depth, 0.5 / depth) for depth in (10, 100, 400))
+    depths = (10, 100, 400)
+    scaled = min(shrunk(depth, 0.5 / depth) for depth in depths)
     witness = worked(
         "f(h) = h − h/2, 200 times, loss = out²/2: R(v0,vL)",
         ">= C > 0 for all L",
@@ -141,18 +150,21 @@ def unscaled() -> Outcome:
         f"{reached:.1e}",
     )
     vanishes = reached < 1e-6 and apart(reached, bound) < 1e-6
-    return Outcome(float(vanishes), math.exp(-0.5) / 2 - scaled, 4, witness)
+    corrected = math.exp(-0.5) / 2 - scaled
+    return Outcome(float(vanishes), corrected, 4, witness)
 
 
 @CHECKS.clause("dag.thm34.rate", instances=3, tolerance=1e-3)
 def rates() -> Errors:
     """Rate of the lower bound, −log(1 − rho^k)/k, against rho^k/k for rho^k ≪ 1: what is left is
     rho^(2k)/(2k), so that neither the leading term nor the logarithm can be another one."""
-    for rho, k in ((0.1, 3), (0.2, 5), (0.05, 3)):
+    cases = ((0.1, 3), (0.2, 5), (0.05, 3))
+    for rho, k in cases:
         rate = -math.log1p(-(rho**k)) / k
         leading = rho**k / k
         yield apart(rate, leading)
-        yield apart(rate - leading, rho ** (2 * k) / (2 * k))
+        second_order = rho ** (2 * k) / (2 * k)
+        yield apart(rate - leading, second_order)
 
 
 @CHECKS.clause("dag.footnote2", instances=2, tolerance=1e-4)
@@ -172,7 +184,8 @@ def summands_psd() -> Outcome:
     """Proof sketch of (b'): the summand D_p^T d2 loss of a skip path is PSD? D_p = ((0, 1), (0,
     0)), d2 loss = I."""
     term = real([[0.0, 1.0], [0.0, 0.0]]).T
-    values = torch.linalg.eigvalsh((term + term.T) / 2)
+    symmetric = (term + term.T) / 2
+    values = torch.linalg.eigvalsh(symmetric)
     smallest = float(values[0])
     witness = worked(
         "D_p = ((0, 1), (0, 0)), ∇²ℓ = I: smallest eigenvalue of the symmetric part",

@@ -17,7 +17,7 @@ from experiments.paper_audit.dag.oracle import (
 )
 from experiments.paper_audit.dag.path_sums import total_of_paths
 from experiments.paper_audit.dag.skips import ratio
-from experiments.paper_audit.tensors import gauss, random_matrices, seeded, spectral_norm
+from experiments.paper_audit.tensors import gauss, norm_of, random_matrices, seeded, spectral_norm
 
 CHECKS = Checks()
 LEAST = 1e-3
@@ -75,7 +75,8 @@ def skip_placement() -> Outcome:
         "",
         f"{found:.4g}; at L = 16 {later:.1e} for {further:.1e}",
     )
-    return Outcome(1 - max(found / bound, later / further), None, 2, witness)
+    shortfall = max(found / bound, later / further)
+    return Outcome(1 - shortfall, None, 2, witness)
 
 
 NODES = ("v", "p", "m", "w", "out")
@@ -89,7 +90,8 @@ def inert_skip(eta: float, skip: bool) -> Example:
     """
 
     def out(p: Tensor, w: Tensor) -> Tensor:
-        return p + eta * (3 - 2 * w) * (p - 1) ** 2 / 2
+        bend = eta * (3 - 2 * w) * (p - 1) ** 2
+        return p + bend / 2
 
     w = copy("w", "m")
     if skip:
@@ -105,12 +107,14 @@ def check_hypotheses(eta: float, base: Example, skipped: Example) -> None:
     after = skipped.gauss_newton
     moved = []
     for pair, block in before.items():
-        moved.append(float((after[pair] - block).norm()))
+        change = after[pair] - block
+        moved.append(norm_of(change))
     excess = []
     for e in (base, skipped):
         gauss_newton = e.gauss_newton
         for pair, block in e.tensor.items():
-            excess.append(float(block.norm() - eta * gauss_newton[pair].norm()))
+            allowed = eta * gauss_newton[pair].norm()
+            excess.append(float(block.norm() - allowed))
     if max(excess + moved) > 1e-9:
         raise ValueError(
             f"expected B = 0 and |H^T| <= eta |H^GN|, found another network at eta = {eta}"
@@ -118,11 +122,11 @@ def check_hypotheses(eta: float, base: Example, skipped: Example) -> None:
 
 
 def norm_at_v(blocks: Blocks) -> float:
-    return float(blocks["v", "v"].norm())
+    return norm_of(blocks["v", "v"])
 
 
 def norm_of_all(blocks: Blocks) -> float:
-    return float(assembled(blocks, NODES).norm())
+    return norm_of(assembled(blocks, NODES))
 
 
 @CHECKS.clause("dag.thm69")
@@ -164,7 +168,8 @@ def total_norm(semidefinite: bool = True) -> Outcome:
         added = b @ b.T if semidefinite else b + b.T
         return 1 - float((positive + added).norm() / positive.norm())
 
-    return worst(random_matrices(((8, 4),) * 20), loss)
+    draws = random_matrices(((8, 4),) * 20)
+    return worst(draws, loss)
 
 
 CHECKS.without["dag.remark70", "B >= 0"] = lambda: total_norm(semidefinite=False)
@@ -174,22 +179,26 @@ def decayed() -> float:
     """For s = 1 and rho < 1, R(v0,vL) / C at 60 layers of norm 0.9, less 0.9^60."""
     start = Linear.start(line(6), 3)
     size = WIDTH**2
-    z = torch.cat([start.repeat(9)[: 60 * size], start[-size:]])
-    return ratio(z, 60, 60, 0.9, False) - 0.9**60 * (1 + 1e-9)
+    layers = start.repeat(9)[: 60 * size]
+    z = torch.cat([layers, start[-size:]])
+    bound = 0.9**60 * (1 + 1e-9)
+    return ratio(z, 60, 60, 0.9, False) - bound
 
 
 @CHECKS.clause("dag.remark81")
 def unstable() -> Outcome:
     """Remark 81: with largest norm rho above 1 (or s > 1) curvature explodes? one edge of norm 1.1,
     nineteen of 0.1."""
-    size = transmitted([lambda h: 1.1 * h] + [lambda h: 0.1 * h] * 19)
+    first = [lambda h: 1.1 * h]
+    size = transmitted(first + [lambda h: 0.1 * h] * 19)
     witness = worked(
         "a chain with one edge of norm 1.1 and 19 of 0.1: ‖Π‖",
         "explodes (rho = 1.1 > 1)",
         "only the upper bound grows",
         f"{size:.1e}",
     )
-    return Outcome(float(size < 1), decayed(), 1, witness)
+    printed = float(size < 1)
+    return Outcome(printed, decayed(), 1, witness)
 
 
 @CHECKS.clause("dag.remark81.he")
@@ -200,8 +209,10 @@ def norms_of_he_layers() -> Outcome:
     norms = []
     gains = []
     for _ in range(20):
-        W = gauss(generator, 64, 64) * (2 / 64) ** 0.5
-        active = (gauss(generator, 32, 64) @ W.T > 0).double()
+        scale = (2 / 64) ** 0.5
+        W = gauss(generator, 64, 64) * scale
+        inputs = gauss(generator, 32, 64)
+        active = (inputs @ W.T > 0).double()
         D = active[:, :, None] * W
         squares = D.square().sum((1, 2))
         norms.append(float(spectral_norm(D).mean()))

@@ -33,7 +33,8 @@ def behind_the_bottleneck() -> Outcome:
         printed.append(beyond(behind, 1))
         right.append(beyond(behind, 4))
         for v, w in (("v", "w"), ("v", "v")):
-            right.append(beyond(gauss_newton_block(case, v, w), 1))
+            block = gauss_newton_block(case, v, w)
+            right.append(beyond(block, 1))
     witness = worked(
         "v → m → u → w → out, tanh, d_u = 1, five classes, one example: σ_2/σ_1 of H^GN[w,w]",
         "0 (rank <= d_u)",
@@ -56,7 +57,8 @@ def same_parameterization() -> Outcome:
     with_skips = parameters_of(True)
     without = parameters_of(False)
     widths = (64, 128, 256, 512)
-    projections = sum(i * o + 2 * o for i, o in itertools.pairwise(widths))
+    steps = itertools.pairwise(widths)
+    projections = sum(i * o + 2 * o for i, o in steps)
     witness = worked(
         "parameters of ResNet-18 and of the plain network, ten classes",
         "equal",
@@ -64,7 +66,8 @@ def same_parameterization() -> Outcome:
         f"{with_skips:,}, {without:,}",
     )
     right = abs(with_skips - without - projections)
-    return Outcome((with_skips - without) / with_skips, float(right), 2, witness)
+    printed = (with_skips - without) / with_skips
+    return Outcome(printed, float(right), 2, witness)
 
 
 @CHECKS.clause("dag.n7.positions")
@@ -78,22 +81,27 @@ def per_position() -> Outcome:
     x = gauss(generator, tokens, width)
 
     def attention(inputs: Tensor) -> Tensor:
-        scores = (inputs @ query) @ (inputs @ key).mT / math.sqrt(width)
+        products = (inputs @ query) @ (inputs @ key).mT
+        scores = products / math.sqrt(width)
         return torch.softmax(scores, -1) @ (inputs @ value)
 
     def by_position(inputs: Tensor) -> Tensor:
-        return relu(relu(relu(inputs @ query + 0.1) @ key + 0.1) @ value + 0.1)
+        first = relu(inputs @ query + 0.1)
+        second = relu(first @ key + 0.1)
+        return relu(second @ value + 0.1)
 
     mixed = jacrev(attention)(x)[0]
     single = jacrev(by_position)(x)[0]
-    share = float(mixed[:, 1].norm() / mixed[:, 0].norm())
+    ratio = mixed[:, 1].norm() / mixed[:, 0].norm()
+    share = float(ratio)
     witness = worked(
         "random attention, 4 tokens of width 3: ‖∂O_0/∂x_1‖ over ‖∂O_0/∂x_0‖",
         "0",
         "0 for the ReLU network alone",
         f"{share:.2g}",
     )
-    return Outcome(share, float(single[:, 1].norm()), 2, witness)
+    other = float(single[:, 1].norm())
+    return Outcome(share, other, 2, witness)
 
 
 @CHECKS.clause("dag.prop89.diagonal")
@@ -133,11 +141,13 @@ def tensor_part_everywhere() -> Outcome:
     case = chain(0)
     last = case.dag.order[-2:]
     pairs = []
-    for v, w in itertools.product(case.dag.order, repeat=2):
+    order = itertools.product(case.dag.order, repeat=2)
+    for v, w in order:
         sizes = []
         for e in examples(case):
             tensor = e.tensor[v, w]
-            sizes.append(float(tensor.norm() / e.blocks[v, w].norm()))
+            share = tensor.norm() / e.blocks[v, w].norm()
+            sizes.append(float(share))
         pairs.append((v in last or w in last, max(sizes)))
     zero = [linear for linear, size in pairs if size < 1e-12]
     least = min(size for linear, size in pairs if not linear)
@@ -163,12 +173,17 @@ def branches(depth: int, seed: int) -> tuple[float, float]:
         whole = (unit(64) + block) @ whole
     head = default_weight(generator, 10, 64)
     p = torch.softmax(h @ head.mT, -1)
-    of_loss = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+    squares = p[:, :, None] * p[:, None]
+    of_loss = torch.diag_embed(p) - squares
     curvature = head.mT @ of_loss @ head
-    resonance = (whole.mT @ curvature).flatten(1).norm(dim=1)
-    largest = torch.stack([spectral_norm(block) for block in blocks]).amax(0)
-    bound = (1 - largest) ** depth * curvature.flatten(1).norm(dim=1)
-    return float(largest.max()), float((bound / resonance - 1).max())
+    transmitted = whole.mT @ curvature
+    resonance = transmitted.flatten(1).norm(dim=1)
+    norms = [spectral_norm(block) for block in blocks]
+    largest = torch.stack(norms).amax(0)
+    size = curvature.flatten(1).norm(dim=1)
+    bound = (1 - largest) ** depth * size
+    violations = bound / resonance - 1
+    return float(largest.max()), float(violations.max())
 
 
 @CHECKS.clause("dag.footnote2.scope")
@@ -177,7 +192,8 @@ def scope_of_theorem_34() -> Outcome:
     that of the block I + αDW; αρ < 1 before training, and (b′) holds with it."""
     norms = []
     excess = []
-    for depth, seed in itertools.product((8, 10, 12), range(2)):
+    settings = itertools.product((8, 10, 12), range(2))
+    for depth, seed in settings:
         norm, violation = branches(depth, seed)
         norms.append(norm)
         excess.append(violation)

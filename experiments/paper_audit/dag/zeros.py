@@ -53,14 +53,20 @@ def tensor_share(
             values[name] = value
         return value[0]
 
-    zero = (zeros(outputs[v].numel()), zeros(outputs[w].numel()))
-    mixed = jacfwd(jacrev(lambda a, b: loss(output(a, b))), argnums=1)
+    of_v = zeros(outputs[v].numel())
+    of_w = zeros(outputs[w].numel())
+    zero = (of_v, of_w)
+    by_first = jacrev(lambda a, b: loss(output(a, b)))
+    mixed = jacfwd(by_first, argnums=1)
     block = mixed(*zero)
     left = jacrev(output, argnums=0)(*zero)
     right = jacrev(output, argnums=1)(*zero)
-    curvature = hessian(loss)(output(*zero)).reshape(left.shape[0], -1)
+    of_loss = hessian(loss)(output(*zero))
+    curvature = of_loss.reshape(left.shape[0], -1)
     gauss_newton = left.mT @ curvature @ right
-    return float(((block - gauss_newton).norm() / block.norm()).detach())
+    tensor_part = block - gauss_newton
+    ratio = tensor_part.norm() / block.norm()
+    return float(ratio.detach())
 
 
 def cross_entropy(logits: Tensor) -> Tensor:
@@ -70,7 +76,8 @@ def cross_entropy(logits: Tensor) -> Tensor:
 
 def squared(output: Tensor) -> Tensor:
     """Against 0.7."""
-    return (output.reshape(-1) - 0.7).square().sum()
+    differences = output.reshape(-1) - 0.7
+    return differences.square().sum()
 
 
 Measured = tuple[Network, str, str]
@@ -99,7 +106,8 @@ PAIRS_OF_CHAINS = (("block0", "block0"), ("block0", "block3"), ("block2", "block
 def chains(*activations: str) -> Outcome:
     """Exp. 3: every third pair of a plain network without LayerNorm."""
     networks = []
-    for activation, seed in itertools.product(activations, (0, 1)):
+    settings = itertools.product(activations, (0, 1))
+    for activation, seed in settings:
         network = small(seed, depth=5, activation=activation)
         networks += [(network, v, w) for v, w in PAIRS_OF_CHAINS]
     return _largest(networks, (9,), cross_entropy)
@@ -108,7 +116,8 @@ def chains(*activations: str) -> Outcome:
 def merges(*kinds: tuple[str, str]) -> Outcome:
     """Exp. 4: the pair (A_{k−1}, B_{k−1}) at every k."""
     networks = []
-    for (merge, activation), k in itertools.product(kinds, (1, 2, 3)):
+    settings = itertools.product(kinds, (1, 2, 3))
+    for (merge, activation), k in settings:
         network = diamond(
             inputs=9,
             outputs=CLASSES,
@@ -126,7 +135,8 @@ def positions(activation: str) -> Outcome:
     """Exp. 5: (block0, block1) of the position-wise network."""
     networks = []
     for seed in (0, 1, 2):
-        network = positionwise_mlp(width=4, activation=activation, generator=seeded(seed))
+        generator = seeded(seed)
+        network = positionwise_mlp(width=4, activation=activation, generator=generator)
         networks.append((network, "block0", "block1"))
     return _largest(networks, (3, 4), squared)
 
@@ -180,13 +190,15 @@ def networks() -> Iterator[Untrained]:
     share."""
     for k, merge, activation in itertools.product(DEPTHS, MERGES, ACTIVATIONS):
         model = DiamondModel(initial="published")
+        network_settings = model.network(
+            outputs=IMAGE_CLASSES, branch_depth=k, merge=merge, activation=activation
+        )
+        pair = (f"a{k - 1}", f"b{k - 1}")
         yield Untrained(
             experiment="exp4_diamond",
             network=f"k={k} {merge}+{activation}",
-            settings=model.network(
-                outputs=IMAGE_CLASSES, branch_depth=k, merge=merge, activation=activation
-            ),
-            pair=(f"a{k - 1}", f"b{k - 1}"),
+            settings=network_settings,
+            pair=pair,
             shape=PIXELS,
             flat=(merge, activation) != ("cat", "silu"),
         )
@@ -204,9 +216,12 @@ def networks() -> Iterator[Untrained]:
 def row(case: Untrained, seed: int) -> dict[str, Any]:
     """share = ‖H − H^GN‖_F / ‖H‖_F of the pair in the network of one published seed, at one
     Gaussian input."""
-    x = torch.randn(1, *case.shape, generator=seeded(seed))
+    generator = seeded(seed)
+    x = torch.randn(1, *case.shape, generator=generator)
     loss = cross_entropy if case.experiment == "exp4_diamond" else squared
     v, w = case.pair
+    network = build(case.settings, seed)
+    share = tensor_share(network, x, v, w, loss)
     return {
         "experiment": case.experiment,
         "network": case.network,
@@ -214,13 +229,14 @@ def row(case: Untrained, seed: int) -> dict[str, Any]:
         "v": v,
         "w": w,
         "flat": case.flat,
-        "share": tensor_share(build(case.settings, seed), x, v, w, loss),
+        "share": share,
     }
 
 
 def rows() -> list[dict[str, Any]]:
     """One row for each network and published seed."""
-    return [row(case, seed) for case, seed in itertools.product(networks(), PUBLISHED_SEEDS)]
+    cases = itertools.product(networks(), PUBLISHED_SEEDS)
+    return [row(case, seed) for case, seed in cases]
 
 
 def claims(table: list[dict[str, Any]]) -> list[Claim]:

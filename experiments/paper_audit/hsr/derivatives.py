@@ -84,7 +84,9 @@ class Case:
 
 def outer(h: Tensor, block: Tensor) -> Tensor:
     """h(x) ⊗ A for a vector or a matrix A."""
-    return kron(h, block) if block.ndim == 1 else kron(h[:, None], block)
+    if block.ndim == 1:
+        return kron(h, block)
+    return kron(h[:, None], block)
 
 
 by_input = lifted(outer)
@@ -93,7 +95,8 @@ by_input = lifted(outer)
 def cases() -> Iterator[Case]:
     """Two different samples, and one sample twice, of every instance; a GELU unit whose root
     Φ_11^{1/2} is negative."""
-    for instance in (opposed_gelu(), *instances(sizes=((2, 3, 2),))):
+    cases_of_size = instances(sizes=((2, 3, 2),))
+    for instance in (opposed_gelu(), *cases_of_size):
         yield Case(instance, 0, 1)
         yield Case(instance, 1, 1)
 
@@ -122,7 +125,8 @@ def at_first(term: Formula) -> Formula:
 
 def term_by_w(quantity: Formula, printed: Formula) -> Check:
     """d quantity / dw = h(x_i) ⊗ printed, for a term of one sample."""
-    return by_w(at_first(quantity), at_first(by_input(hx, printed)))
+    by_first = by_input(hx, printed)
+    return by_w(at_first(quantity), at_first(by_first))
 
 
 def term_by_v(quantity: Formula, printed: Formula) -> Check:
@@ -163,7 +167,8 @@ CHECKS["hsr.eq93"] = term_by_v(third_trace_term, eq93)
 
 def both(first: Formula, second: Formula | None = None) -> Formula:
     """h(x_i) ⊗ first_ij + h(x_j) ⊗ second_ji; second defaults to first."""
-    return by_input(t.hxi, first) + by_input(t.hxj, swapped(second or first))
+    of_i = by_input(t.hxi, first)
+    return of_i + by_input(t.hxj, swapped(second or first))
 
 
 def phi(row: int, column: int) -> Formula:
@@ -201,16 +206,20 @@ def third_sigmoid() -> Outcome:
     """The sigmoid's third derivative of Section VI-A on a grid."""
     y = grid(-6, 6, 49)
     exact = derivative_of("sigmoid", 3)(y)
-    return Outcome(relative_error(sigmoid(y)[3], exact), instances=len(y))
+    error = relative_error(sigmoid(y)[3], exact)
+    return Outcome(error, instances=len(y))
 
 
 def root_example() -> Worked:
     """Φ_11^{1/2} of the instance that tells the two signs of the root apart."""
     instance = opposed_gelu()
     i, j = instance.samples
-    exact = instance.jacobian(phi(1, 1), 0, 1)[instance.count + 1]
-    signed = (t.e_phi + swapped(t.e_phi))(i, j)[1]
-    unsigned = signed * float(torch.sign(t.signed(i, j)))
+    jacobian = instance.jacobian(phi(1, 1), 0, 1)
+    exact = jacobian[instance.count + 1]
+    gradient = t.e_phi + swapped(t.e_phi)
+    signed = gradient(i, j)[1]
+    root = t.signed(i, j)
+    unsigned = signed * float(torch.sign(root))
     return worked(
         "one GELU unit, y_1 = −1, y_2 = 3/2, Ṽ = 3/2: dΦ_11/dv_1",
         f"{float(unsigned):.5g} with the non-negative root",

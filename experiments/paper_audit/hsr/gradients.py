@@ -44,14 +44,16 @@ Scalar = Callable[[Tensor], Tensor]
 def moments(hessian: Tensor) -> tuple[Tensor, Tensor, int]:
     """(μ, σ, D) from the eigenvalues themselves, their population mean and standard deviation."""
     eigenvalues = torch.linalg.eigvalsh(hessian)
-    return eigenvalues.mean(), eigenvalues.std(correction=0), len(eigenvalues)
+    std = eigenvalues.std(correction=0)
+    return eigenvalues.mean(), std, len(eigenvalues)
 
 
 def gradient_of(instance: Instance, scalar: Scalar) -> Tensor:
     """d scalar(H(θ)) / dθ by autodiff of the autodiff Hessian."""
 
     def function(theta: Tensor) -> Tensor:
-        return scalar(jacrev(grad(loss))(theta, instance.x, instance.q, instance.name))
+        hessian = jacrev(grad(loss))(theta, instance.x, instance.q, instance.name)
+        return scalar(hessian)
 
     return grad(function)(instance.theta)
 
@@ -91,7 +93,8 @@ def moments_from_traces(instance: Instance) -> Tensor:
     """(μ, σ²) of Eq. 2."""
     hessian = instance.hessian
     mean = hessian.trace() / len(hessian)
-    return torch.stack([mean, squared(hessian) / len(hessian) - mean**2])
+    variance = squared(hessian) / len(hessian) - mean**2
+    return torch.stack([mean, variance])
 
 
 def dense_moments(instance: Instance) -> Tensor:
@@ -112,8 +115,10 @@ def square(instance: Instance) -> Tensor:
     found = zeros(())
     for i, j in pairs(instance.samples):
         kernel = t.inputs(i, j)
-        found = found + kernel**2 * t.phi(i, j) + 2 * kernel * t.psi(i, j)
-        found = found + t.hidden(i, j) ** 2 * t.omega(i, j)
+        by_phi = kernel**2 * t.phi(i, j)
+        found = found + by_phi + 2 * kernel * t.psi(i, j)
+        by_omega = t.hidden(i, j) ** 2 * t.omega(i, j)
+        found = found + by_omega
     return found
 
 
@@ -127,9 +132,11 @@ def gradients_of_moments(instance: Instance) -> tuple[Tensor, Tensor]:
     hessian = instance.hessian
     count = len(instance.theta)
     mean = hessian.trace() / count
-    std = (squared(hessian) / count - mean**2).sqrt()
+    variance = squared(hessian) / count - mean**2
+    std = variance.sqrt()
     by_mean = gradient_of(instance, torch.trace) / count
-    return by_mean, gradient_of(instance, squared) / (2 * std * count) - mean / std * by_mean
+    by_square = gradient_of(instance, squared) / (2 * std * count)
+    return by_mean, by_square - mean / std * by_mean
 
 
 def bound(hessian: Tensor) -> Tensor:
@@ -142,7 +149,8 @@ def theorem_one(instance: Instance) -> Tensor:
     """Eqs. 17–19 with the traces' gradients from autodiff."""
     mean, std, dimension = moments(instance.hessian)
     by_mean = gradient_of(instance, torch.trace) / dimension
-    by_std = gradient_of(instance, squared) / (2 * std * dimension) - mean / std * by_mean
+    by_square = gradient_of(instance, squared) / (2 * std * dimension)
+    by_std = by_square - mean / std * by_mean
     return -by_mean - math.sqrt(dimension - 1) * by_std
 
 
@@ -170,11 +178,13 @@ def theorem_three(instance: Instance) -> Tensor:
 
 
 def theorem_four(instance: Instance) -> Tensor:
-    return 2 * total(outer(i.hx, square_by_w(i, j)) for i, j in pairs(instance.samples))
+    half = total(outer(i.hx, square_by_w(i, j)) for i, j in pairs(instance.samples))
+    return 2 * half
 
 
 def theorem_five(instance: Instance) -> Tensor:
-    return 2 * total(square_by_v(i, j) for i, j in pairs(instance.samples))
+    half = total(square_by_v(i, j) for i, j in pairs(instance.samples))
+    return 2 * half
 
 
 CHECKS["hsr.theorem2"] = matches(cases, lambda c: gradient_of(c, torch.trace)[c.w], theorem_two)

@@ -31,7 +31,8 @@ def duplicates() -> Outcome:
         "about as many as of the paper's 2,799 points, 1,124",
         f"{round(2799 * share):,}",
     )
-    right = max(abs(share / (1124 / 2799) - 1) - 0.25, share - fewer)
+    expected = share / (1124 / 2799)
+    right = max(abs(expected - 1) - 0.25, share - fewer)
     return Outcome(1 - share, right, 2, witness)
 
 
@@ -40,10 +41,12 @@ def bounds_and_eigenvalues(group: str, seed: int) -> tuple[list[float], list[flo
     start."""
     low = []
     least = []
-    for row in published.rows("hsr_regularization", "endpoints", seed=seed):
+    endpoints = published.rows("hsr_regularization", "endpoints", seed=seed)
+    for row in endpoints:
         kept = row["reading"] == "every_step" and row["status"] == "ok"
         if kept and (row["method"], row["group"]) == ("hsr", group):
-            low.append(2 * float(row["mean"]) - float(row["lambda_sup"]))
+            mean = float(row["mean"])
+            low.append(2 * mean - float(row["lambda_sup"]))
             least.append(float(row["lambda_min"]))
     return low, least
 
@@ -59,9 +62,11 @@ def lower_bound_and_saddles() -> Outcome:
     for group in ("flat", "sharp"):
         for seed in published.PUBLISHED_SEEDS:
             low, least = bounds_and_eigenvalues(group, seed)
-            ratios += [abs(a / b) for a, b in zip(low, least, strict=True)]
+            pairs = zip(low, least, strict=True)
+            ratios += [abs(a / b) for a, b in pairs]
             test = spearmanr(low, least)
-            positive.append(bool(test.pvalue < LEVEL and test.statistic > 0))
+            significant = test.pvalue < LEVEL and test.statistic > 0
+            positive.append(bool(significant))
             shown.append(float(test.statistic))
     witness = worked(
         "hsr_regularization, end points of HSR, five data sets, flat and sharp starts: rank "
@@ -71,7 +76,8 @@ def lower_bound_and_saddles() -> Outcome:
         f"{min(shown):.2f} to {max(shown):.2f}; {median(ratios):,.0f}".replace("-", "−"),
     )
     absent = 1 - sum(positive) / len(positive)
-    return Outcome(absent, float(sum(positive)), len(positive), witness)
+    count = float(sum(positive))
+    return Outcome(absent, count, len(positive), witness)
 
 
 @cache
@@ -79,13 +85,15 @@ def falls() -> list[float]:
     """Share of the descents on λ_sup alone in which λ_1, ..., λ_D are lower at the end."""
     by_start: dict[tuple[str, str], list[published.Row]] = {}
     for row in published.rows("hsr_gradient", "bound_descent"):
-        by_start.setdefault((row["seed"], row["start"]), []).append(row)
+        start = (row["seed"], row["start"])
+        by_start.setdefault(start, []).append(row)
     shares = [0.0] * 13
     for steps in by_start.values():
         steps.sort(key=lambda row: int(row["step"]))
         for k in range(13):
             name = f"lambda_{k + 1}"
-            fell = float(steps[-1][name]) < float(steps[0][name])
+            last = float(steps[-1][name])
+            fell = last < float(steps[0][name])
             shares[k] += fell / len(by_start)
     return shares
 
@@ -101,8 +109,11 @@ def eigenvalues_decrease() -> Outcome:
         "the largest",
         f"{sum(share > 0.5 for share in shares)}; λ_13 in {shares[-1]:.0%}",
     )
-    right = max(0.95 - min(shares[:4]), max(shares[-5:]) - 0.5)
-    return Outcome(0.5 - min(shares), right, 13, witness)
+    of_first = 0.95 - min(shares[:4])
+    of_last = max(shares[-5:]) - 0.5
+    right = max(of_first, of_last)
+    printed = 0.5 - min(shares)
+    return Outcome(printed, right, 13, witness)
 
 
 @CHECKS.clause("hsr.section5c.factor")
@@ -113,8 +124,10 @@ def factor_of_sigma() -> BothErrors:
         network = papers_network(seeded(seed))
         count = len(network.theta)
         by_mean, by_std = gradients_of_moments(network)
-        factor = (gradient_of(network, bound) - by_mean) @ by_std / by_std.square().sum()
-        yield apart(float(factor), count), apart(float(factor), (count - 1) ** 0.5)
+        difference = gradient_of(network, bound) - by_mean
+        factor = difference @ by_std / by_std.square().sum()
+        printed = apart(float(factor), count)
+        yield printed, apart(float(factor), (count - 1) ** 0.5)
     return worked(
         "M = 2, N = 3, D = 13: factor of ∂σ/∂θ in ∂λ_sup/∂θ", "13", "√12 = 3.464", f"{factor:.4f}"
     )

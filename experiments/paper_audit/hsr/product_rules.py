@@ -29,9 +29,12 @@ def product_rule(matrix: Formula) -> Check:
         for case in cases():
             i, j = case.samples
             vectors = case.jacobian(lambda i, j: matrix(i, j).flatten())
-            by_first = case.jacobian(t.oi) @ matrix(i, j) @ j.o
-            by_second = case.jacobian(t.oj) @ matrix(j, i) @ i.o
-            rule = vectors @ kron(i.o, j.o) + by_first + by_second
+            of_i = case.jacobian(t.oi)
+            by_first = of_i @ matrix(i, j) @ j.o
+            of_j = case.jacobian(t.oj)
+            by_second = of_j @ matrix(j, i) @ i.o
+            by_matrix = vectors @ kron(i.o, j.o)
+            rule = by_matrix + by_first + by_second
             exact = case.jacobian(t.oi @ matrix @ t.oj)
             errors.append(relative_error(rule, exact))
         return outcome_of(errors)
@@ -49,7 +52,8 @@ def omega_rule() -> Errors:
         i, j = case.samples
         by_first = case.jacobian(t.s1i) * j.s1
         by_second = case.jacobian(t.s1j) * i.s1
-        yield relative_error(by_first + by_second, case.jacobian(t.omega))
+        exact = case.jacobian(t.omega)
+        yield relative_error(by_first + by_second, exact)
 
 
 @CHECKS.clause("hsr.eq63")
@@ -66,19 +70,26 @@ def leibniz() -> Errors:
 def symmetries() -> Errors:
     for case in cases():
         i, j = case.samples
-        yield relative_error(t.phi_matrix(i, j).T, t.phi_matrix(j, i))
-        yield relative_error(t.psi_matrix(i, j)[1, 0], t.psi_matrix(j, i)[0, 1])
+        transposed = t.phi_matrix(i, j).T
+        yield relative_error(transposed, t.phi_matrix(j, i))
+        corner = t.psi_matrix(i, j)[1, 0]
+        of_pair = t.psi_matrix(j, i)[0, 1]
+        yield relative_error(corner, of_pair)
         yield relative_error(t.omega(i, j), t.omega(j, i))
-        swapped = t.G_phi(j, i)[:, [0, 2, 1, 3]] @ kron(i.o, j.o)
-        yield relative_error(swapped, t.G_phi(j, i) @ kron(j.o, i.o))
+        reordered = t.G_phi(j, i)[:, [0, 2, 1, 3]]
+        swapped = reordered @ kron(i.o, j.o)
+        expected = t.G_phi(j, i) @ kron(j.o, i.o)
+        yield relative_error(swapped, expected)
         ordered = [i.s1 * j.s1, i.s1 * j.delta, i.delta * j.s1, i.delta * j.delta]
-        yield relative_error(kron(i.o, j.o), torch.stack(ordered))
+        products = torch.stack(ordered)
+        yield relative_error(kron(i.o, j.o), products)
 
 
 @CHECKS.clause("hsr.lemma1")
 def kronecker() -> Errors:
     generator = seeded(0)
-    for rows, middle, columns in ((1, 1, 1), (3, 2, 4), (5, 4, 2)):
+    shapes = ((1, 1, 1), (3, 2, 4), (5, 4, 2))
+    for rows, middle, columns in shapes:
         x = gauss(generator, 3, 1)
         A, C = gauss(generator, 2, rows, middle)
         B = gauss(generator, middle, columns)
@@ -87,4 +98,5 @@ def kronecker() -> Errors:
         yield relative_error(kron(x, A @ B), x_A @ B)
         yield relative_error(kron(x, A + C), x_A + x_C)
         columns_of_both = torch.cat([x_A, x_C], 1)
-        yield relative_error(kron(x, torch.cat([A, C], 1)), columns_of_both)
+        both = torch.cat([A, C], 1)
+        yield relative_error(kron(x, both), columns_of_both)

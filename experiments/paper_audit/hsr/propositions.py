@@ -13,7 +13,16 @@ from torch import Tensor
 from experiments.paper_audit.checks import Checks, Errors, Outcome, Worked, worked
 from experiments.paper_audit.hsr import gradients
 from experiments.paper_audit.hsr.derivatives import outer
-from experiments.paper_audit.tensors import gauss, real, seeded, total, uniform, unit, zeros
+from experiments.paper_audit.tensors import (
+    gauss,
+    norm_of,
+    real,
+    seeded,
+    total,
+    uniform,
+    unit,
+    zeros,
+)
 from experiments.paper_audit.three_layer import NAMES, Instance, instances
 
 CHECKS = Checks()
@@ -28,8 +37,10 @@ def shares(instance: Instance, k: int) -> Tensor:
     i = samples[k]
     by_w = total(gradients.square_by_w(i, j) for j in samples)
     by_v = total(gradients.square_by_v(i, j) for j in samples)
-    of_trace = [outer(i.hx, gradients.trace_by_w(i)), gradients.trace_by_v(i)]
-    return torch.cat([*of_trace, 2 * outer(i.hx, by_w), 2 * by_v])
+    trace_by_w = outer(i.hx, gradients.trace_by_w(i))
+    of_trace = [trace_by_w, gradients.trace_by_v(i)]
+    square_by_w = 2 * outer(i.hx, by_w)
+    return torch.cat([*of_trace, square_by_w, 2 * by_v])
 
 
 def polynomial(instance: Instance) -> float:
@@ -42,17 +53,22 @@ def polynomial(instance: Instance) -> float:
     """
     samples = instance.samples
     inputs = max(float(i.norm) for i in samples)
-    hidden = max(float(i.f.norm()) for i in samples)
-    size = 60 * len(samples) * instance.units * inputs**2.5
-    return size * (1 + float(samples[0].V.norm())) ** 5 * (1 + hidden) ** 5
+    hidden = max(norm_of(i.f) for i in samples)
+    kernels = 60 * len(samples) * instance.units
+    size = kernels * inputs**2.5
+    weights = (1 + norm_of(samples[0].V)) ** 5
+    return size * weights * (1 + hidden) ** 5
 
 
 def excess_share(instance: Instance) -> float:
     """Share of the first sample over |δ_1| times the polynomial, less 1."""
-    error = abs(float(instance.samples[0].delta))
+    delta = float(instance.samples[0].delta)
+    error = abs(delta)
     if not error:
         return -1.0
-    return float(shares(instance, 0).norm()) / (error * polynomial(instance)) - 1
+    size = norm_of(shares(instance, 0))
+    bound = error * polynomial(instance)
+    return size / bound - 1
 
 
 def cancelling(name: str, k: float, grows: bool) -> Instance:
@@ -60,7 +76,8 @@ def cancelling(name: str, k: float, grows: bool) -> Instance:
     else b = K."""
     unit, weight = (0.3, k) if grows else (k, 1.0)
     theta = real([unit, unit, 0.7, 0.7, math.log(k), weight, -weight])
-    return Instance(name, theta, real([[0.5], [-0.3]]), real([1.0, 0.0]))
+    x = real([[0.5], [-0.3]])
+    return Instance(name, theta, x, real([1.0, 0.0]))
 
 
 def walk(name: str, grows: bool) -> list[Instance]:
@@ -73,25 +90,27 @@ def proposition_one() -> Outcome:
     and fixed output weights with a growing bias (unbounded activations). Corrected: |δ_i| times the
     polynomial."""
     walks = [walk(name, True) for name in NAMES]
-    walks += [walk(name, False) for name in ("linear", "softplus", "gelu")]
+    bounded = ("linear", "softplus", "gelu")
+    walks += [walk(name, False) for name in bounded]
     growth = []
     for path in walks:
         first = shares(path[0], 0)
         last = shares(path[-1], 0)
-        growth.append(float(last.norm()) / float(first.norm()))
+        before = norm_of(first)
+        growth.append(norm_of(last) / before)
     cases = list(itertools.chain(*walks))
     for scale in (0.1, 1.0, 5.0):
         cases += instances(sizes=gradients.SMALL, scale=scale)
     excess = max(excess_share(case) for case in cases)
     least = min(growth)
-    return Outcome(
-        least if least > 1 else 0.0, excess, len(cases), _witness_of_walk(walk("tanh", True))
-    )
+    printed = least if least > 1 else 0.0
+    witness = _witness_of_walk(walk("tanh", True))
+    return Outcome(printed, excess, len(cases), witness)
 
 
 def _witness_of_walk(path: list[Instance]) -> Worked:
     errors = [abs(float(case.samples[0].delta)) for case in path]
-    sizes = [float(shares(case, 0).norm()) for case in path]
+    sizes = [norm_of(shares(case, 0)) for case in path]
     return worked(
         "two equal tanh units (b = 0.3, W = 0.7), Ṽ = (K, −K), c = log K, x = (1/2, −0.3), "
         "q = (1, 0): p_1 = K/(1 + K)",
@@ -110,8 +129,10 @@ def ends(hessian: Tensor) -> Ends:
     """(λ_sup, λ_inf) of Eqs. 1, 2 and 61, from the traces of H and H²."""
     dimension = len(hessian)
     mean = float(hessian.trace()) / dimension
-    variance = float(hessian.square().sum()) / dimension - mean**2
-    reach = math.sqrt((dimension - 1) * max(variance, 0.0))
+    mean_square = float(hessian.square().sum()) / dimension
+    variance = mean_square - mean**2
+    squared_reach = (dimension - 1) * max(variance, 0.0)
+    reach = math.sqrt(squared_reach)
     return mean + reach, mean - reach
 
 
@@ -119,13 +140,16 @@ def ends_after(theta: Tensor, x: Tensor, q: Tensor, step: float = 0.0) -> Ends:
     """(λ_sup, λ_inf) of a sigmoid network after a step of this length against the gradient of
     λ_sup."""
     here = Instance("sigmoid", theta, x, q)
-    moved = theta - step * gradients.gradient_of(here, gradients.bound)
-    return ends(Instance("sigmoid", moved, x, q).hessian)
+    gradient = gradients.gradient_of(here, gradients.bound)
+    moved = theta - step * gradient
+    there = Instance("sigmoid", moved, x, q)
+    return ends(there.hessian)
 
 
 def gradient_parts(instance: Instance) -> tuple[Tensor, Tensor]:
     """∇μ and ∇λ_sup."""
-    by_mean = gradients.gradient_of(instance, torch.trace) / len(instance.theta)
+    of_trace = gradients.gradient_of(instance, torch.trace)
+    by_mean = of_trace / len(instance.theta)
     return by_mean, gradients.gradient_of(instance, gradients.bound)
 
 
@@ -138,10 +162,12 @@ def descents(theta: Tensor, x: Tensor, q: Tensor) -> Iterator[tuple[Tensor, Tens
         at = theta
         if k:
             at = theta + 2 * gauss(generator, 4)
-        by_mean, whole = gradient_parts(Instance("sigmoid", at, x, q))
+        here = Instance("sigmoid", at, x, q)
+        by_mean, whole = gradient_parts(here)
         before = ends_after(at, x, q)
         after = ends_after(at, x, q, step)
-        high, low = ((b - a) / step for a, b in zip(before, after, strict=True))
+        changes = zip(before, after, strict=True)
+        high, low = ((b - a) / step for a, b in changes)
         yield by_mean, whole - by_mean, high, low
 
 
@@ -152,9 +178,11 @@ def lower_bound_rises() -> Outcome:
     theta = real([-0.447, 1.737, 2.01, 2.772])
     x = real([[0.361], [0.295]])
     q = zeros(2)
-    (high, low), (new_high, new_low) = ends_after(theta, x, q), ends_after(theta, x, q, 0.01)
+    high, low = ends_after(theta, x, q)
+    new_high, new_low = ends_after(theta, x, q, 0.01)
     wrong = 0
-    for by_mean, by_std, _, slope in descents(theta, x, q):
+    slopes = descents(theta, x, q)
+    for by_mean, by_std, _, slope in slopes:
         expected = float(by_std @ by_std - by_mean @ by_mean)
         scale = float(by_std @ by_std + by_mean @ by_mean)
         wrong += abs(slope - expected) > 1e-3 * scale
@@ -207,11 +235,15 @@ def both_fall() -> Outcome:
     mean = sum(before) / 2
     new_mean = sum(after) / 2
     wrong = 0
-    for by_mean, by_std, high, low in descents(theta, x, q):
+    slopes = descents(theta, x, q)
+    for by_mean, by_std, high, low in slopes:
         whole = by_mean + by_std
-        for slope, part in (((high + low) / 2, by_mean), ((high - low) / 2, by_std)):
+        of_mean = (high + low) / 2
+        of_std = (high - low) / 2
+        for slope, part in ((of_mean, by_mean), (of_std, by_std)):
             scale = float(whole @ whole + part @ part)
-            wrong += abs(slope + float(part @ whole)) > 1e-3 * scale
+            error = abs(slope + float(part @ whole))
+            wrong += error > 1e-3 * scale
     rising_mean, rising_std = rising_networks()
     witness = worked(
         "sigmoid, M = N = 1, θ = (b, W, c, Ṽ) = (−0.7, −1.4, 1.2, 5.3), x = 0.6, −2.5, q = 0, 0, "
@@ -230,12 +262,16 @@ def proposition_two() -> Errors:
     """The move of λ_sup and λ_inf between random symmetric matrices of equal mean, the one with
     smaller σ second."""
     generator = seeded(0)
-    for dimension, _ in itertools.product((2, 5, 13), range(60)):
+    draws = itertools.product((2, 5, 13), range(60))
+    for dimension, _ in draws:
         raw = gauss(generator, 2, dimension, dimension)
         symmetric = raw + raw.mT
         level = gauss(generator, ())
-        centre = symmetric.diagonal(dim1=-2, dim2=-1).mean(-1) - level
-        centred = symmetric - centre[:, None, None] * unit(dimension)
+        diagonal = symmetric.diagonal(dim1=-2, dim2=-1)
+        centre = diagonal.mean(-1) - level
+        shift = centre[:, None, None] * unit(dimension)
+        centred = symmetric - shift
         wide, narrow = sorted(centred, key=lambda m: -float(torch.linalg.eigvalsh(m).std()))
-        (high, low), (new_high, new_low) = ends(wide), ends(narrow)
+        high, low = ends(wide)
+        new_high, new_low = ends(narrow)
         yield max(new_high - high, low - new_low)

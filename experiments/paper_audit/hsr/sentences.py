@@ -11,7 +11,7 @@ from experiments.paper_audit.checks import BothErrors, Checks, Outcome, apart, w
 from experiments.paper_audit.hsr.gradients import gradients_of_moments
 from experiments.paper_audit.hsr.propositions import papers_network
 from experiments.paper_audit.published import PUBLISHED_SEEDS, critical_points
-from experiments.paper_audit.tensors import seeded
+from experiments.paper_audit.tensors import norm_of, seeded
 from experiments.paper_audit.three_layer import Instance
 
 CHECKS = Checks()
@@ -30,8 +30,9 @@ def perturbations() -> Outcome:
         network = papers_network(seeded(seed))
         scale = network.theta.abs()
         step = RADIUS * scale**2 * network.gradient / (scale * network.gradient).norm()
-        ratios.append(float(step.norm()) / RADIUS)
-        errors.append(apart(float((step / scale).norm()), RADIUS))
+        ratios.append(norm_of(step) / RADIUS)
+        length = norm_of(step / scale)
+        errors.append(apart(length, RADIUS))
     shortest = RADIUS * min(ratios)
     longest = RADIUS * max(ratios)
     witness = worked(
@@ -46,7 +47,8 @@ def perturbations() -> Outcome:
 def ratio_of_gradients(network: Instance) -> float:
     """√(D−1) ‖∇σ‖ / ‖∇μ‖."""
     by_mean, by_std = gradients_of_moments(network)
-    return float((len(network.theta) - 1) ** 0.5 * by_std.norm() / by_mean.norm())
+    factor = (len(network.theta) - 1) ** 0.5
+    return float(factor * by_std.norm() / by_mean.norm())
 
 
 @CHECKS.clause("hsr.section5c")
@@ -58,10 +60,13 @@ def double_sum() -> BothErrors:
         network = papers_network(seeded(seed))
         x = network.x[:6]
         q = network.q[:6]
-        once = ratio_of_gradients(Instance("sigmoid", network.theta, x, q))
-        repeated = Instance("sigmoid", network.theta, x.repeat(3, 1), q.repeat(3))
+        network_of_six = Instance("sigmoid", network.theta, x, q)
+        once = ratio_of_gradients(network_of_six)
+        inputs = x.repeat(3, 1)
+        repeated = Instance("sigmoid", network.theta, inputs, q.repeat(3))
         thrice = ratio_of_gradients(repeated)
-        yield apart(thrice, 3 * once), apart(thrice, once)
+        printed = apart(thrice, 3 * once)
+        yield printed, apart(thrice, once)
     return worked(
         "M = 2, N = 3, six samples, then each of them three times: √(D−1)‖∇σ‖ / ‖∇μ‖",
         "grows with I",
@@ -78,12 +83,16 @@ def ratio_of_variances(groups: list[list[float]]) -> float:
     within = []
     for group in groups:
         mean = math.fsum(group) / len(group)
-        between.append(len(group) * (mean - grand) ** 2)
+        squared = (mean - grand) ** 2
+        between.append(len(group) * squared)
         within += [(value - mean) ** 2 for value in group]
     free = len(groups) - 1
     left = len(values) - len(groups)
-    ratio = (math.fsum(between) / free) / (math.fsum(within) / left)
-    return float(ratio / f_distribution.ppf(0.99, free, left)) - 1
+    variance_between = math.fsum(between) / free
+    variance_within = math.fsum(within) / left
+    ratio = variance_between / variance_within
+    quantile = f_distribution.ppf(0.99, free, left)
+    return float(ratio / quantile) - 1
 
 
 @CHECKS.clause("hsr.section6a.independent")
@@ -99,16 +108,20 @@ def one_data_set() -> Outcome:
         odd: list[float] = []
         for row in critical_points("fitted", seed):
             half = odd if int(row["start"]) % 2 else even
-            half.append(math.log(float(row["lambda_sup"])))
+            logarithm = math.log(float(row["lambda_sup"]))
+            half.append(logarithm)
         groups.append(even + odd)
         within.append(ratio_of_variances([even, odd]))
-        means.append(math.exp(math.fsum(groups[-1]) / len(groups[-1])))
+        logarithms = groups[-1]
+        means.append(math.exp(math.fsum(logarithms) / len(logarithms)))
+    shown = ", ".join(f"{value:.1f}" for value in means)
     witness = worked(
         "ws_bound, calibrated search, N = 3: geometric mean of λ_sup of the points of five data "
         "sets",
         "equal up to chance",
         "independent given the data set",
-        ", ".join(f"{value:.1f}" for value in means),
+        shown,
     )
     count = sum(len(group) for group in groups)
-    return Outcome(ratio_of_variances(groups), max(within), count, witness)
+    ratio = ratio_of_variances(groups)
+    return Outcome(ratio, max(within), count, witness)

@@ -66,15 +66,18 @@ def sample_hessian(c: Bias) -> Tensor:
     total = tensors.zeros(3 * c.m, 3 * c.m)
     eye = tensors.unit(c.m)
     ww = torch.outer(c.w, c.w)
-    for x, delta in zip(c.x, c.residual, strict=True):
+    samples = zip(c.x, c.residual, strict=True)
+    for x, delta in samples:
         hidden = c.v * x + c.b
         hidden_w = torch.outer(hidden, c.w)
         wv = delta * x * eye + x * hidden_w
         wb = delta * eye + hidden_w
         vb = x * ww
-        first = [torch.outer(hidden, hidden), wv, wb]
+        of_hidden = torch.outer(hidden, hidden)
+        first = [of_hidden, wv, wb]
         second = [wv.T, x**2 * ww, vb]
-        total += tensors.block_matrix(first, second, [wb.T, vb, ww])
+        third = [wb.T, vb, ww]
+        total += tensors.block_matrix(first, second, third)
     return total / len(c.x)
 
 
@@ -152,14 +155,18 @@ def dense_sextic(c: Bias) -> Tensor:
     each) taken out."""
     values = c.eigenvalues.clone()
     r = torch.sqrt(c.r2)
-    for target in (torch.zeros_like(r), r, -r):
+    targets = (torch.zeros_like(r), r, -r)
+    for target in targets:
         for _ in range(c.m - 2):
-            nearest = int(torch.argmin((values - target).abs()))
-            values = torch.cat([values[:nearest], values[nearest + 1 :]])
+            distances = (values - target).abs()
+            nearest = int(torch.argmin(distances))
+            before = values[:nearest]
+            values = torch.cat([before, values[nearest + 1 :]])
     coefficients = tensors.ones(1)
     for value in values:
         times_variable = pad(coefficients, (0, 1))
-        coefficients = times_variable - value * pad(coefficients, (1, 0))
+        times_constant = pad(coefficients, (1, 0))
+        coefficients = times_variable - value * times_constant
     return coefficients
 
 

@@ -51,7 +51,8 @@ def linear_cases() -> tuple[Linear, ...]:
     cases = hand_cases()
     for seed, (m, n) in enumerate(SIZES):
         (w, v), x, y = random_instance(seed, m, n)
-        cases += [Linear(w, v, x, y), Linear(w, v, x, -y)]
+        mirrored = Linear(w, v, x, -y)
+        cases += [Linear(w, v, x, y), mirrored]
     return tuple(cases)
 
 
@@ -80,7 +81,8 @@ def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
         v = with_both_signs(v)
         if samples != 1:
             x = with_both_signs(x)
-        cases += [Relu(w, v, x, y), Relu(w, v, -x, y)]
+        mirrored = Relu(w, v, -x, y)
+        cases += [Relu(w, v, x, y), mirrored]
     return tuple(cases)
 
 
@@ -113,7 +115,8 @@ def bias_cases(centred: bool = True, unit: bool = True) -> tuple[Bias, ...]:
         if centred:
             x = x - x.mean()
         if unit:
-            x = x / (x**2).mean().sqrt()
+            scale = (x**2).mean().sqrt()
+            x = x / scale
         cases.append(Bias(w, v, x, y, b))
     return tuple(cases)
 
@@ -124,7 +127,8 @@ def plain_bias_cases() -> tuple[Bias, ...]:
     cases = []
     for case in bias_cases():
         y = case.y - case.y.mean()
-        y = y - (case.x * y).mean() * case.x
+        slope = (case.x * y).mean()
+        y = y - slope * case.x
         cases.append(replace(case, y=y))
     return tuple(cases)
 
@@ -135,8 +139,10 @@ def theorem6_cases() -> tuple[Bias, ...]:
     cases = []
     for case in plain_bias_cases():
         v = case.v
-        b = case.b - dot(case.b, v) / case.vv * v
-        cases.append(replace(case, b=b * vector_norm(v) / vector_norm(b)))
+        share = dot(case.b, v) / case.vv
+        b = case.b - share * v
+        scaled = b * vector_norm(v) / vector_norm(b)
+        cases.append(replace(case, b=scaled))
     return tuple(cases)
 
 
@@ -171,12 +177,15 @@ def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
 def distance_to_spectrum(case: Case, values: Tensor) -> float:
     """Largest distance of the given values to the nearest eigenvalue, relative to the largest
     |eigenvalue|."""
-    distances = (values[:, None] - case.eigenvalues[None, :]).abs()
+    differences = values[:, None] - case.eigenvalues[None, :]
+    distances = differences.abs()
     nearest = distances.min(dim=1).values
-    return float(nearest.max() / case.eigenvalues.abs().max())
+    scale = case.eigenvalues.abs().max()
+    return float(nearest.max() / scale)
 
 
 def ascending(*parts: Tensor) -> Tensor:
     """All numbers in one ascending vector."""
-    numbers = torch.cat([part.reshape(-1) for part in parts])
+    flat = [part.reshape(-1) for part in parts]
+    numbers = torch.cat(flat)
     return numbers.sort().values

@@ -58,8 +58,10 @@ CHECKS["scalar.centre"] = matches(linear_cases, dense_trace, outliers[0] + outli
 @Formula
 def product_of_outliers(c: Linear) -> Tensor:
     """λ1 λ2 from the automatic Hessian: tr H and tr H² less the 2(m−1) bulk eigenvalues ±d."""
-    squares = (c.hessian**2).sum() - 2 * (c.m - 1) * c.d**2
-    return (c.hessian.trace() ** 2 - squares) / 2
+    of_bulk = 2 * (c.m - 1) * c.d**2
+    squares = (c.hessian**2).sum() - of_bulk
+    square_of_trace = c.hessian.trace() ** 2
+    return (square_of_trace - squares) / 2
 
 
 product_form = d**2 + 2 * a * d * wv
@@ -89,7 +91,8 @@ def rank_one_error(c: Linear) -> float:
     """At the solution (y replaced by the network's own output): one eigenvalue tr H, the others
     zero."""
     solved = replace(c, y=c.wv * c.x)
-    predicted = torch.cat([zeros(2 * c.m - 1), trace(c)[None]])
+    bulk = zeros(2 * c.m - 1)
+    predicted = torch.cat([bulk, trace(c)[None]])
     return relative_error(solved.eigenvalues, predicted)
 
 
@@ -97,13 +100,15 @@ CHECKS["scalar.solution"] = errors(linear_cases, rank_one_error)
 
 
 def eq34_violation(c: Linear) -> float:
-    return float((c.d.abs() - torch.sqrt(2 * c.loss * c.a)) / c.a)
+    limit = torch.sqrt(2 * c.loss * c.a)
+    return float((c.d.abs() - limit) / c.a)
 
 
 def bound_violation(c: Linear) -> float:
     """How far λ_min lies below −√(2ℓ)σ, relative to the largest |eigenvalue|."""
     bound = smallest_eigenvalue_bound(c.loss, c.a)
-    return float((bound - c.eigenvalues[0]) / c.eigenvalues.abs().max())
+    scale = c.eigenvalues.abs().max()
+    return float((bound - c.eigenvalues[0]) / scale)
 
 
 CHECKS["scalar.eq34"] = errors(linear_cases, eq34_violation)
@@ -114,10 +119,12 @@ CHECKS["scalar.lambda_min"] = matches(several, dense_eigenvalues[0], -d, -abs(d)
 def sections(target: float) -> list[Linear]:
     """Networks with slopes from before zero to beyond θ* = target, w scaled accordingly."""
     cases = []
-    for seed, share in enumerate((0.4, -0.5, 0.1, 0.3, 0.9, 1.1, 2.0)):
+    shares = (0.4, -0.5, 0.1, 0.3, 0.9, 1.1, 2.0)
+    for seed, share in enumerate(shares):
         (w, v), x, _ = random_instance(seed, 1 + seed, 1 + seed)
         scaled = w * share * target / dot(w, v)
-        cases.append(Linear(scaled, v, x, target * x))
+        case = Linear(scaled, v, x, target * x)
+        cases.append(case)
     return cases
 
 
@@ -130,7 +137,8 @@ def phase_violation(c: Linear, phase: str) -> float:
     first, second = dense_outliers(c)
     side = -1.0 if phase == "late" else 1.0
     sum_of_both = trace(c)
-    violation = torch.maximum(side * (sum_of_both - first), side * second)
+    above = side * (sum_of_both - first)
+    violation = torch.maximum(above, side * second)
     return float(violation / sum_of_both)
 
 
@@ -143,7 +151,8 @@ def printed_phase(c: Linear) -> str:
 
 
 def right_phase(c: Linear) -> str:
-    return phase_of_slope(float(c.wv), float(c.yx / c.a))
+    slope = float(c.yx / c.a)
+    return phase_of_slope(float(c.wv), slope)
 
 
 CHECKS["scalar.phases"] = errors(
@@ -159,7 +168,8 @@ def product_sign_error(c: Linear, by_share: bool) -> float:
     target = c.yx / c.a
     inside = bool(target / 3 <= c.wv <= target)
     if by_share:
-        inside = bool(1 / 3 <= c.wv / target <= 1)
+        share = c.wv / target
+        inside = bool(1 / 3 <= share <= 1)
     return float(bool(product_of_outliers(c) > 0) != inside)
 
 

@@ -46,14 +46,18 @@ def degenerate_cases() -> list[Linear]:
     for m in (1, 2, 5):
         (w, _), x, y = random_instance(m, m, 6)
         v = 2 * w
-        cases += [Linear(w, -w, x, y), Linear(w, v, x, dot(w, v) * x)]
+        opposite = Linear(w, -w, x, y)
+        solved = Linear(w, v, x, dot(w, v) * x)
+        cases += [opposite, solved]
     return cases
 
 
 def repaired_vector_error(c: Linear) -> float:
     """The outlier eigenvectors that `linear_spectrum` gives in every case."""
-    chosen = linear_spectrum(c.w, c.v, c.x, c.y).select("outlier")
-    pairs = zip(chosen.eigenvectors().T, chosen.eigenvalues, strict=True)
+    spectrum = linear_spectrum(c.w, c.v, c.x, c.y)
+    chosen = spectrum.select("outlier")
+    vectors = chosen.eigenvectors().T
+    pairs = zip(vectors, chosen.eigenvalues, strict=True)
     return max(eigen_error(c.hessian, vector, value) for vector, value in pairs)
 
 
@@ -67,7 +71,8 @@ def gradient_form_error(c: Linear) -> float:
     theta = torch.cat([c.v, c.w])
     found = []
     for value in outliers(c):
-        vector = value / c.d * c.gradient + c.d * theta
+        along_gradient = value / c.d * c.gradient
+        vector = along_gradient + c.d * theta
         found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
@@ -98,7 +103,8 @@ def bulk_error(c: Linear, by_product: bool) -> float:
     for value in (c.d, -c.d):
         s = torch.sign(value * c.d) if by_product else torch.sign(value)
         z = projected_start(c.w + s * c.v)
-        found.append(eigen_error(c.hessian, torch.cat([z, s * z]), value))
+        vector = torch.cat([z, s * z])
+        found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
 
@@ -116,19 +122,25 @@ def eigen_system_error(c: Linear) -> float:
     found = [0.0]
     values, vectors = torch.linalg.eigh(c.hessian)
     scale = float(values.abs().max())
-    size = float(torch.sqrt(c.ww + c.vv))
-    for value, z in zip(values, vectors.T, strict=True):
+    norms = torch.sqrt(c.ww + c.vv)
+    size = float(norms)
+    pairs = zip(values, vectors.T, strict=True)
+    for value, z in pairs:
         z1 = z[: c.m]
         z2 = z[c.m :]
-        shared = c.a * (dot(c.w, z1) + dot(c.v, z2))
+        product = dot(c.w, z1) + dot(c.v, z2)
+        shared = c.a * product
         first = c.d * z2 - value * z1
         second = c.d * z1 - value * z2
-        top = (shared * c.w + first).abs().max()
-        bottom = (shared * c.v + second).abs().max()
+        top_error = shared * c.w + first
+        top = top_error.abs().max()
+        bottom_error = shared * c.v + second
+        bottom = bottom_error.abs().max()
         cross = dot(first, c.v) - dot(second, c.w)
         found.append(float(top) / scale)
         found.append(float(bottom) / scale)
-        found.append(abs(float(cross)) / (scale * size))
+        error = abs(float(cross))
+        found.append(error / (scale * size))
     return max(found)
 
 
@@ -141,13 +153,16 @@ def eq53_57_error(c: Linear) -> float:
     scale = float(torch.sqrt(c.ww + c.vv))
     for value in outliers(c):
         factor = c.d**2 - value**2
-        z1 = (value * c.w + c.d * c.v) / factor
-        z2 = (c.d * c.w + value * c.v) / factor
+        first_part = value * c.w + c.d * c.v
+        z1 = first_part / factor
+        second_part = c.d * c.w + value * c.v
+        z2 = second_part / factor
         first = c.d * z2 - value * z1 - c.w
         second = c.d * z1 - value * z2 - c.v
         found.append(float(first.abs().max()) / scale)
         found.append(float(second.abs().max()) / scale)
-        found.append(eigen_error(c.hessian, torch.cat([z1, z2]), value))
+        vector = torch.cat([z1, z2])
+        found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
 
@@ -156,7 +171,8 @@ CHECKS["scalar.eq53_57"] = errors(several, eq53_57_error)
 
 def sine(left: Tensor, right: Tensor) -> float:
     """Of the angle between two vectors."""
-    cosine = left @ right / (left.norm() * right.norm())
+    norms = left.norm() * right.norm()
+    cosine = left @ right / norms
     square = (1 - cosine**2).clamp_min(0)
     return float(square.sqrt())
 
@@ -179,25 +195,32 @@ def other_solutions() -> Outcome:
         f"⟨a, b⟩ = ⟨c, d⟩ = {product:g}; a is parallel to neither c nor d",
     )
     printed = distance if float(c @ d) == product else 0.0
-    return Outcome(printed, right.printed, 1 + right.instances, witness)
+    count = 1 + right.instances
+    return Outcome(printed, right.printed, count, witness)
 
 
 def bulk_constraint_error(c: Linear) -> float:
     """Eqs. (58)–(63): bulk eigenvectors of ±d are (z, ±z) with z ⟂ w ± v; (a) and (b) are
     orthogonal."""
     found = [0.0]
-    for group in linear_spectrum(c.w, c.v, c.x, c.y).select("bulk").groups:
+    spectrum = linear_spectrum(c.w, c.v, c.x, c.y)
+    bulk = spectrum.select("bulk")
+    for group in bulk.groups:
         sign = float(torch.sign(group.value * c.d))
         z = group.basis()
         top = z[: c.m]
         normal = c.w + sign * c.v
         residual = c.hessian @ z - group.value * z
-        found.append(float((z[c.m :] - sign * top).abs().max()))
-        found.append(float((normal @ top).abs().max() / vector_norm(normal)))
-        found.append(float(residual.abs().max() / c.eigenvalues.abs().max()))
+        mismatch = z[c.m :] - sign * top
+        found.append(float(mismatch.abs().max()))
+        off_normal = (normal @ top).abs().max()
+        found.append(float(off_normal / vector_norm(normal)))
+        scale = c.eigenvalues.abs().max()
+        found.append(float(residual.abs().max() / scale))
         for i in (0, 1):
             outlier = outlier_vector(c, i)
-            found.append(float((outlier @ z).abs().max() / vector_norm(outlier)))
+            overlap = (outlier @ z).abs().max()
+            found.append(float(overlap / vector_norm(outlier)))
     return max(found)
 
 

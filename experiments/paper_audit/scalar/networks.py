@@ -21,7 +21,8 @@ def linear_network(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
 
 def relu_network(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
     """wᵀ(v x)₊, (n,)."""
-    return torch.relu(torch.outer(x, v)) @ w
+    hidden = torch.outer(x, v)
+    return torch.relu(hidden) @ w
 
 
 def bias_network(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
@@ -31,7 +32,8 @@ def bias_network(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
 
 def multi_input_network(x: Tensor, w: Tensor, *columns: Tensor) -> Tensor:
     """wᵀ A x with A = [columns], x (n, d)."""
-    return x @ (torch.stack(columns, dim=1).T @ w)
+    weights = torch.stack(columns, dim=1)
+    return x @ (weights.T @ w)
 
 
 def autodiff_loss(
@@ -41,8 +43,10 @@ def autodiff_loss(
     sizes = [layer.numel() for layer in layers]
 
     def loss(theta: Tensor) -> Tensor:
-        outputs = network(x, *torch.split(theta, sizes))
-        return 0.5 * ((outputs - y) ** 2).mean()
+        parts = torch.split(theta, sizes)
+        outputs = network(x, *parts)
+        squares = (outputs - y) ** 2
+        return 0.5 * squares.mean()
 
     return loss
 
@@ -50,13 +54,15 @@ def autodiff_loss(
 def autodiff_hessian(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Dense (D, D) Hessian at the given layers, in their order."""
     loss = autodiff_loss(network, layers, x, y)
-    return torch.func.hessian(loss)(torch.cat(list(layers)))
+    theta = torch.cat(list(layers))
+    return torch.func.hessian(loss)(theta)
 
 
 def autodiff_gradient(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
     """(D,) gradient at the given layers, in their order."""
     loss = autodiff_loss(network, layers, x, y)
-    return torch.func.grad(loss)(torch.cat(list(layers)))
+    theta = torch.cat(list(layers))
+    return torch.func.grad(loss)(theta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +134,11 @@ class Relu(Linear):
         if sign < 0:
             neurons = ~neurons
             samples = ~samples
-        cell = Linear(self.w[neurons], self.v[neurons], self.x[samples], self.y[samples])
+        w = self.w[neurons]
+        v = self.v[neurons]
+        x = self.x[samples]
+        y = self.y[samples]
+        cell = Linear(w, v, x, y)
         return cell, samples.double().mean()
 
 

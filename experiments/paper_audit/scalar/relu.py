@@ -32,7 +32,9 @@ def cells(c: Relu) -> tuple[Linear, Linear]:
 
 def neurons_of(c: Relu, sign: int) -> Tensor:
     """Which neurons belong to a cell."""
-    return c.v > 0 if sign > 0 else c.v <= 0
+    if sign > 0:
+        return c.v > 0
+    return c.v <= 0
 
 
 def network(c: Relu) -> Tensor:
@@ -41,7 +43,8 @@ def network(c: Relu) -> Tensor:
 
 def definition(c: Relu) -> Tensor:
     """As printed: the indicator alone."""
-    return (outer(c.x, c.v) > 0).double() @ c.w
+    active = (outer(c.x, c.v) > 0).double()
+    return active @ c.w
 
 
 def right_definition(c: Relu) -> Tensor:
@@ -52,7 +55,9 @@ def right_definition(c: Relu) -> Tensor:
 def output(c: Relu) -> Tensor:
     """⟨w_+, v_+⟩ x 1{x>0} + ⟨w_-, v_-⟩ x 1{x<=0}."""
     plus, minus = cells(c)
-    return torch.where(c.x > 0, plus.wv * c.x, minus.wv * c.x)
+    of_plus = plus.wv * c.x
+    of_minus = minus.wv * c.x
+    return torch.where(c.x > 0, of_plus, of_minus)
 
 
 CHECKS["scalar.relu_definition"] = matches(relu_cases, network, definition, right_definition)
@@ -63,7 +68,8 @@ def covariance(c: Relu, over_all: bool) -> Tensor:
     """Input-output covariances of the cells; over_all=False: the sums up to n_± that Section 2
     prints."""
     sums = []
-    for mask in (c.x > 0, c.x <= 0):
+    masks = (c.x > 0, c.x <= 0)
+    for mask in masks:
         count = int(mask.sum())
         terms = c.y * c.x * mask
         if not over_all:
@@ -88,13 +94,16 @@ CHECKS["scalar.cell_residual"] = matches(
 def gradient(c: Relu) -> Tensor:
     """Eqs. (35), (36), averaged over the samples."""
     x = c.x[:, None]
-    active = torch.where(x > 0, (c.v > 0).double(), (c.v <= 0).double())
+    of_positive = (c.v > 0).double()
+    of_negative = (c.v <= 0).double()
+    active = torch.where(x > 0, of_positive, of_negative)
     slopes = active * x  # (n, m)
     hidden = slopes * c.v
     delta = hidden @ c.w - c.y
     by_v = delta @ (slopes * c.w)
     by_w = delta @ hidden
-    return torch.cat([by_v, by_w]) / len(c.y)
+    summed = torch.cat([by_v, by_w])
+    return summed / len(c.y)
 
 
 CHECKS["scalar.eq35_36"] = matches(relu_cases, dense_gradient, gradient)
@@ -108,8 +117,11 @@ def single_hessian(c: Relu) -> Tensor:
     w = c.w * active
     delta = dot(w, v) * x - c.y[0]
     square = x**2
-    corner = torch.diag(delta * x * active) + square * outer(v, w)
-    return block_matrix([square * outer(w, w), corner.T], [corner, square * outer(v, v)])
+    residuals = torch.diag(delta * x * active)
+    corner = residuals + square * outer(v, w)
+    first = square * outer(w, w)
+    second = square * outer(v, v)
+    return block_matrix([first, corner.T], [corner, second])
 
 
 def single_samples() -> tuple[Relu, ...]:
@@ -121,15 +133,18 @@ CHECKS["scalar.eq37_39"] = matches(single_samples, dense_hessian, single_hessian
 
 def average_hessian(c: Relu) -> Tensor:
     """Eqs. (40)–(42)."""
-    total = zeros(2 * c.m, 2 * c.m)
+    size = 2 * c.m
+    total = zeros(size, size)
     for sign in SIGNS:
         cell, share = c.cell(sign)
         neurons = neurons_of(c, sign)
         v = c.v * neurons
         w = c.w * neurons
         scale = share * cell.a
-        corner = share * (torch.diag(cell.d * neurons) + cell.a * outer(v, w))
-        first = [scale * outer(w, w), corner.T]
+        residuals = torch.diag(cell.d * neurons)
+        corner = share * (residuals + cell.a * outer(v, w))
+        by_w = scale * outer(w, w)
+        first = [by_w, corner.T]
         second = [corner, scale * outer(v, v)]
         total += block_matrix(first, second)
     return total
@@ -159,13 +174,17 @@ def cell_matrix(c: Relu) -> Tensor:
 def off_diagonal(c: Relu) -> float:
     """Largest entry between the cells, relative to the largest of all."""
     places = order(c)
-    sizes = c.hessian[places][:, places].abs()
-    q = 2 * int((c.v > 0).sum())
-    return float(sizes[:q, q:].max() / sizes.max())
+    hessian = c.hessian[places][:, places]
+    sizes = hessian.abs()
+    positive = int((c.v > 0).sum())
+    q = 2 * positive
+    off = sizes[:q, q:].max()
+    return float(off / sizes.max())
 
 
 def block_structure_error(c: Relu) -> float:
-    return max(off_diagonal(c), relative_error(cell_matrix(c), c.hessian))
+    of_cells = relative_error(cell_matrix(c), c.hessian)
+    return max(off_diagonal(c), of_cells)
 
 
 CHECKS["scalar.thm4"] = errors(relu_cases, block_structure_error)
@@ -175,12 +194,14 @@ def cell_values(c: Relu, sign: int) -> Tensor:
     """Corollary 5 for one cell: ±(n±/n) d±, q−1 times each, and the outliers (43), (44)."""
     cell, share = c.cell(sign)
     bulk = cell.d.expand(cell.m - 1)
-    return share * torch.cat([bulk, -bulk, outliers(cell)])
+    values = torch.cat([bulk, -bulk, outliers(cell)])
+    return share * values
 
 
 def corollary5(c: Relu) -> Tensor:
     """Both cells."""
-    return ascending(cell_values(c, 1), cell_values(c, -1))
+    positive = cell_values(c, 1)
+    return ascending(positive, cell_values(c, -1))
 
 
 CHECKS["scalar.cor5"] = matches(relu_cases, dense_eigenvalues, corollary5)
@@ -203,7 +224,8 @@ def outlier_vector_error(c: Relu, sign: int, weighted: bool) -> float:
     for value in share * outliers(cell):
         z_v = value * cell.w + d * cell.v
         z_w = d * cell.w + value * cell.v
-        vector = embedded(c, sign, torch.cat([z_v, z_w]))
+        within_cell = torch.cat([z_v, z_w])
+        vector = embedded(c, sign, within_cell)
         found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
@@ -233,7 +255,8 @@ def bulk_vector_error(c: Relu, weighted: bool) -> float:
         for mirror in (1.0, -1.0):
             value = mirror * cell.d * (share if weighted else 1.0)
             z = projected_start(cell.w + mirror * cell.v)
-            vector = embedded(c, sign, torch.cat([z, mirror * z]))
+            within_cell = torch.cat([z, mirror * z])
+            vector = embedded(c, sign, within_cell)
             found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
@@ -254,7 +277,8 @@ def density_error(c: Relu, sign: int) -> float:
     y = torch.cat([c.y, c.y[others]])
     more = replace(c, x=x, y=y)
     neurons = neurons_of(c, sign)
-    rows = torch.cat([neurons, neurons]).nonzero().flatten()
+    chosen = torch.cat([neurons, neurons])
+    rows = chosen.nonzero().flatten()
     before = c.hessian[rows][:, rows]
     after = more.hessian[rows][:, rows]
     _, old_share = c.cell(sign)

@@ -55,7 +55,8 @@ CHECKS["scalar.eq97_101"] = matches(theorem6_cases, dense_sextic, factored)
 def two_roots(s: Tensor, r2: Tensor) -> Tensor:
     """(s ± √(s² + 12 r²)) / 2."""
     gap = torch.sqrt(s**2 + 12 * r2)
-    return torch.stack([s + gap, s - gap]) / 2
+    roots = torch.stack([s + gap, s - gap])
+    return roots / 2
 
 
 pair = lifted(two_roots)(s, r2)
@@ -95,15 +96,18 @@ CHECKS["scalar.thm6_triple"] = errors(theorem6_cases, lambda c: distance_to_spec
 
 def theorem6(c: Bias) -> Tensor:
     """The whole spectrum with the multiplicities m−2, m−2 and m−1 that the theorem leaves out."""
-    r = torch.sqrt(c.r2).expand(c.m - 2)
-    return ascending(pair(c), triple(c), r, -r, zeros(c.m - 1))
+    root = torch.sqrt(c.r2)
+    r = root.expand(c.m - 2)
+    zero = zeros(c.m - 1)
+    return ascending(pair(c), triple(c), r, -r, zero)
 
 
 def oblique_cases() -> list[Bias]:
     """‖v‖ = ‖b‖ without ⟨v, b⟩ = 0."""
     cases = []
     for c in plain_bias_cases():
-        b = c.b / c.b.norm() * c.v.norm()
+        unit_vector = c.b / c.b.norm()
+        b = unit_vector * c.v.norm()
         cases.append(replace(c, b=b))
     return cases
 
@@ -126,8 +130,10 @@ CHECKS.without["scalar.thm6", "‖v‖ = ‖b‖"] = errors(unequal_cases, pair_
 
 def bound_violation(c: Bias) -> float:
     """How far the triple leaves s/3 ± t', relative to t'."""
-    reach = 2 / 3 * torch.sqrt(c.s**2 + 3 * c.r2)
-    distances = (triple(c) - c.s / 3).abs()
+    root = torch.sqrt(c.s**2 + 3 * c.r2)
+    reach = 2 / 3 * root
+    centred = triple(c) - c.s / 3
+    distances = centred.abs()
     return float((distances - reach).max() / reach)
 
 
@@ -144,7 +150,9 @@ def centre_error(c: Bias) -> float:
     trace = c.hessian.trace()
     of_pair = pair(c).mean() - trace / 4
     of_triple = triple(c).mean() - trace / 6
-    return max(abs(float(of_pair / trace)), abs(float(of_triple / trace)))
+    error_of_pair = abs(float(of_pair / trace))
+    error_of_triple = abs(float(of_triple / trace))
+    return max(error_of_pair, error_of_triple)
 
 
 CHECKS["scalar.centres"] = errors(theorem6_cases, centre_error)
@@ -154,15 +162,18 @@ def whitened_cases() -> list[Linear]:
     """Linear networks without bias, with σ² = 1 and mean xy = 0."""
     cases = []
     for c in linear_cases():
-        x = c.x / (c.x**2).mean().sqrt()
-        y = c.y - (x * c.y).mean() * x
+        scale = (c.x**2).mean().sqrt()
+        x = c.x / scale
+        slope = (x * c.y).mean()
+        y = c.y - slope * x
         cases.append(replace(c, x=x, y=y))
     return cases
 
 
 def without_bias_error(c: Linear) -> float:
     """Eq. (6) = (103): the outliers of Theorem 1 for σ² = 1 and mean xy = 0."""
-    return distance_to_spectrum(c, two_roots(c.vv + c.ww, c.d**2))
+    roots = two_roots(c.vv + c.ww, c.d**2)
+    return distance_to_spectrum(c, roots)
 
 
 CHECKS["scalar.eq6"] = errors(whitened_cases, without_bias_error)
@@ -183,9 +194,12 @@ def generalises() -> Errors:
     for c in theorem6_cases():
         if c.m < 3:
             continue
-        basis = torch.linalg.qr(torch.stack([c.v, c.w], 1)).Q
-        b = c.b - basis @ (basis.T @ c.b)
-        case = replace(c, b=b * c.v.norm() / b.norm())
+        span = torch.stack([c.v, c.w], 1)
+        basis = torch.linalg.qr(span).Q
+        within = basis @ (basis.T @ c.b)
+        b = c.b - within
+        scaled = b * c.v.norm() / b.norm()
+        case = replace(c, b=scaled)
         yield relative_error(pair(case), pair_without_bias(case))
         yield pair_error(case)
 
@@ -200,21 +214,28 @@ def many_inputs_error(d: int, seed: int = 0) -> float:
     m = d + 3
     n = 3 * d + 4
     generator = seeded(100 * seed + d)
-    a = 1.7 * torch.linalg.qr(gauss(generator, m, d)).Q
+    basis = torch.linalg.qr(gauss(generator, m, d)).Q
+    a = 1.7 * basis
     w = gauss(generator, m)
-    inputs = torch.linalg.qr(gauss(generator, n, d)).Q * n**0.5
+    orthonormal = torch.linalg.qr(gauss(generator, n, d)).Q
+    inputs = orthonormal * n**0.5
     y = gauss(generator, n)
     y = y - inputs @ (inputs.T @ y) / n
     hessian = autodiff_hessian(multi_input_network, [w, *a.T], inputs, y)
     values = torch.linalg.eigvalsh(hessian)
     v = a[:, 0]
     s = dot(v, v) + dot(w, w)
-    r2 = ((a.T @ w) ** 2).sum()
+    products = a.T @ w
+    r2 = (products**2).sum()
     r = torch.sqrt(r2).expand(m - d)
-    triples = _triple_by_companion(s, r2, dot(w, w)).repeat(d - 1)
-    predicted = ascending(two_roots(s, r2), triples, r, -r, zeros((d - 1) * (m - 1)))
+    triple_of_input = _triple_by_companion(s, r2, dot(w, w))
+    triples = triple_of_input.repeat(d - 1)
+    pairs = two_roots(s, r2)
+    zero = zeros((d - 1) * (m - 1))
+    predicted = ascending(pairs, triples, r, -r, zero)
     trace = values.sum()
-    off_centre = abs(float(s / 2 - trace / (2 * d))) / float(trace)
+    difference = s / 2 - trace / (2 * d)
+    off_centre = abs(float(difference)) / float(trace)
     return max(relative_error(predicted, values), off_centre)
 
 

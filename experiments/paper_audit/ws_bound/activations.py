@@ -28,7 +28,8 @@ ROOT3 = math.sqrt(3)
 
 
 def density(y: Tensor) -> Tensor:
-    return torch.exp(-(y**2) / 2) / math.sqrt(2 * math.pi)
+    exponential = torch.exp(-(y**2) / 2)
+    return exponential / math.sqrt(2 * math.pi)
 
 
 def cumulative(y: Tensor) -> Tensor:
@@ -36,7 +37,8 @@ def cumulative(y: Tensor) -> Tensor:
 
 
 def linear(y: Tensor) -> list[Tensor]:
-    return [y, torch.ones_like(y), torch.zeros_like(y)]
+    slope = torch.ones_like(y)
+    return [y, slope, torch.zeros_like(y)]
 
 
 def sigmoid(y: Tensor) -> list[Tensor]:
@@ -78,7 +80,8 @@ def derivatives(name: str, printed: Callable[[Tensor], list[Tensor]]) -> Check:
         for order, value in enumerate(printed(GRID)):
             exact = derivative(name, order)(GRID)
             errors.append(relative_error(value, exact))
-        return outcome_of(errors, instances=len(errors) * len(GRID))
+        count = len(errors) * len(GRID)
+        return outcome_of(errors, instances=count)
 
     return check
 
@@ -95,7 +98,8 @@ def parabola_extreme(left: float, middle: float, right: float) -> float:
     curvature = left - 2 * middle + right
     if not curvature:
         return middle
-    return middle - (right - left) ** 2 / (8 * curvature)
+    squared_slope = (right - left) ** 2
+    return middle - squared_slope / (8 * curvature)
 
 
 @dataclass(frozen=True)
@@ -123,13 +127,16 @@ class Extreme:
         found = float(f[k])
         limit = 2e-4
         if 0 < k < len(f) - 1:
-            found = parabola_extreme(*f[k - 1 : k + 2].tolist())
+            around = f[k - 1 : k + 2]
+            found = parabola_extreme(*around.tolist())
             limit = 1e-9
-        error = abs(found - self.value) / max(1.0, abs(self.value))
+        scale = max(1.0, abs(self.value))
+        error = abs(found - self.value) / scale
         if error <= limit:
             error = 0.0
         if self.digits and not f"{self.value:.12f}".startswith(self.digits):
-            error = max(error, abs(self.value - float(self.digits)))
+            difference = abs(self.value - float(self.digits))
+            error = max(error, difference)
         return error
 
 
@@ -181,8 +188,10 @@ CHECKS["ws.eq50"] = extremes(
 def tanh_condition() -> Outcome:
     """f''(±1/√3 in f) is not zero, f''' is."""
     y = torch.atanh(real([1 / ROOT3]))
-    second = float(derivative("tanh", 2)(y).abs())
-    third = float(derivative("tanh", 3)(y).abs())
+    of_second = derivative("tanh", 2)(y)
+    second = float(of_second.abs())
+    of_third = derivative("tanh", 3)(y)
+    third = float(of_third.abs())
     witness = worked("y = artanh(1/√3)", f"f'' = −{second:.5g}", f"f''' = {third:.2g}", "0")
     return Outcome(second, third, 1, witness)
 

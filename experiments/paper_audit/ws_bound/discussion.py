@@ -18,13 +18,15 @@ CHECKS = Checks()
 def share_kept(count: int, dimension: int, seed: int) -> float:
     """Share of uniform draws in (−10, 10)^D, all different, that the rule keeps: a point goes if a
     kept one before it is nearer than mean − 3 std of all distances."""
-    points = np.random.default_rng(seed).uniform(-10, 10, (count, dimension))
+    generator = np.random.default_rng(seed)
+    points = generator.uniform(-10, 10, (count, dimension))
     above = pdist(points)
     least = above.mean() - 3 * above.std()
     distances = squareform(above)
     kept: list[int] = []
     for k in range(count):
-        if not (distances[k, kept] < least).any():
+        near = distances[k, kept] < least
+        if not near.any():
             kept.append(k)
     return len(kept) / count
 
@@ -45,7 +47,8 @@ def duplicates() -> Outcome:
     )
     farthest = max(apart(share, 353 / 460) for share in shares)
     right = max(farthest - 0.1, max(shares) - fewer)
-    return Outcome(1 - min(shares), right, 4, witness)
+    printed = 1 - min(shares)
+    return Outcome(printed, right, 4, witness)
 
 
 @CHECKS.clause("ws.discussion.alignment")
@@ -61,15 +64,18 @@ def alignment() -> Outcome:
         pair = gauss(seeded(seed), 3, 2).mT
         lengths = pair.norm(dim=1)
         product = float(pair[0] @ pair[1])
-        change = gram(pair) - gram(torch.diag(lengths))
-        errors.append(apart(2 * (1 + product) ** 2 - 2, change))
+        squares = torch.diag(lengths)
+        change = gram(pair) - gram(squares)
+        formula = 2 * (1 + product) ** 2 - 2
+        errors.append(apart(formula, change))
     witness = worked(
         "two unit inputs, same, orthogonal, opposite: ‖J + XᵀX‖²",
         "opposite above orthogonal",
         "lower where −2 < x_iᵀx_j < 0",
         f"{gram(same):g}, {gram(orthogonal):g}, {gram(opposite):g}",
     )
-    return Outcome(1 - gram(opposite) / gram(orthogonal), max(errors), 6, witness)
+    printed = 1 - gram(opposite) / gram(orthogonal)
+    return Outcome(printed, max(errors), 6, witness)
 
 
 @CHECKS.clause("ws.discussion.reduce")
@@ -81,10 +87,12 @@ def trace_and_bound() -> Outcome:
     excesses = []
     for seed in range(4):
         root = gauss(seeded(seed), 4, 1 + seed)
-        for hessian in (root @ root.mT, unit(4)):
+        cases = (root @ root.mT, unit(4))
+        for hessian in cases:
             trace = float(hessian.trace())
             largest = upper_bound(hessian)
-            excesses += [excess(largest, trace), excess(trace / 4, largest)]
+            of_bound = excess(largest, trace)
+            excesses += [of_bound, excess(trace / 4, largest)]
     measured = [value for value, _ in correlations("trace", *CALIBRATED)]
     witness = worked(
         "H = diag(1, 1, 1) and diag(2, 0, 0), trace 3 and 2: λ_sup",
@@ -93,4 +101,5 @@ def trace_and_bound() -> Outcome:
         f"{upper_bound(before):g}, {upper_bound(after):g}; at the calibrated points the rank "
         f"correlation of trace and λ_sup is {min(measured):.2f} to {max(measured):.2f}",
     )
-    return Outcome(upper_bound(after) / upper_bound(before) - 1, max(excesses), 9, witness)
+    printed = upper_bound(after) / upper_bound(before) - 1
+    return Outcome(printed, max(excesses), 9, witness)

@@ -20,8 +20,10 @@ def correlations(column: str, protocol: str, rate: float) -> list[tuple[float, f
     for seed in PUBLISHED_SEEDS:
         points = critical_points(protocol, seed, rate)
         values = [float(row[column]) for row in points]
-        test = spearmanr(values, [float(row["lambda_sup"]) for row in points])
-        tests.append((float(test.statistic), float(test.pvalue)))
+        bounds = [float(row["lambda_sup"]) for row in points]
+        test = spearmanr(values, bounds)
+        pair = (float(test.statistic), float(test.pvalue))
+        tests.append(pair)
     return tests
 
 
@@ -40,7 +42,8 @@ def input_weights() -> Outcome:
     significant = sum(p < LEVEL for _, p in inputs)
     every = []
     for search in SEARCHES:
-        every += [value for value, _ in correlations("W_norm_sq", *search)]
+        of_search = correlations("W_norm_sq", *search)
+        every += [value for value, _ in of_search]
     witness = worked(
         "ws_bound, calibrated search, N = 3, five data sets of 269 to 348 points: rank "
         "correlation of λ_sup with ‖W‖²",
@@ -48,4 +51,5 @@ def input_weights() -> Outcome:
         "negative",
         f"{_list(inputs)}; with ‖V‖² {_list(outputs)}",
     )
-    return Outcome(significant / len(inputs), max(every), len(every), witness)
+    share = significant / len(inputs)
+    return Outcome(share, max(every), len(every), witness)

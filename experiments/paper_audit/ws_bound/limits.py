@@ -23,7 +23,8 @@ CHECKS["ws.omega"] = omega_range
 def at_its_label(instance: Instance) -> Instance:
     """The same network with soft labels q = p: delta = 0, so H is its positive semi-definite
     Gauss–Newton part."""
-    labels = torch.stack([i.p for i in instance.samples])
+    outputs = [i.p for i in instance.samples]
+    labels = torch.stack(outputs)
     return Instance(instance.name, instance.theta, instance.x, labels)
 
 
@@ -33,9 +34,11 @@ def gaps_at_labels(*sizes: Size) -> Errors:
     with one sample H = s' j jᵀ has one eigenvalue other than zero."""
     chosen = sizes or ((1, 1, 1), (2, 3, 1), (4, 6, 1))
     for instance in instances(sizes=chosen):
-        if len(instance.x) == chosen[0][2]:
+        samples = chosen[0][2]
+        if len(instance.x) == samples:
             hessian = at_its_label(instance).hessian
-            largest = float(torch.linalg.eigvalsh(hessian)[-1])
+            eigenvalues = torch.linalg.eigvalsh(hessian)
+            largest = float(eigenvalues[-1])
             yield abs(upper_bound(hessian) - largest) / largest
 
 
@@ -49,32 +52,41 @@ def equal_eigenvalues() -> Outcome:
     gaps = []
     errors = []
     for size in (2, 4, 7):
-        for first, rest in ((3.0, 1.0), (2.0, -1.0)):
+        pairs = ((3.0, 1.0), (2.0, -1.0))
+        for first, rest in pairs:
             values = rest * ones(size)
             values[0] = first
-            gap = abs(upper_bound(torch.diag(values)) - first)
-            spread = 0.1 * torch.linspace(0, 1, size).double() * (values != first)
+            bound = upper_bound(torch.diag(values))
+            gap = abs(bound - first)
+            steps = 0.1 * torch.linspace(0, 1, size).double()
+            spread = steps * (values != first)
             gap_of_unequal = upper_bound(torch.diag(values + spread)) - first
             gaps.append(gap)
-            errors.append(gap + float(size > 2 and gap_of_unequal < 1e-4))
-    shown = upper_bound(torch.diag(real([3.0, 1.0]))) - 3.0
+            unequal_attained = size > 2 and gap_of_unequal < 1e-4
+            errors.append(gap + float(unequal_attained))
+    matrix = torch.diag(real([3.0, 1.0]))
+    shown = upper_bound(matrix) - 3.0
     witness = worked(
         "H = diag(3, 1, 1, 1): λ_sup − λ_1",
         "> 0, as λ_2 is not 0",
         "0, as λ_2 = λ_3 = λ_4",
         f"{shown:.1g}",
     )
-    return Outcome(float(min(gaps) < 1e-9), max(errors), len(gaps), witness)
+    attained = float(min(gaps) < 1e-9)
+    return Outcome(attained, max(errors), len(gaps), witness)
 
 
 @CHECKS.clause("ws.proposition5")
 def normalised_inputs() -> Errors:
     """Random inputs in [0, 1] stay below, all ones reach it."""
     generator = seeded(0)
-    for samples, width in ((1, 1), (50, 2), (7, 30)):
+    shapes = ((1, 1), (50, 2), (7, 30))
+    for samples, width in shapes:
         random = uniform(generator, 20, samples, width)
-        for x in (*random, torch.ones(samples, width)):
-            mean = 1 + x.square().sum(1).mean()
+        at_limit = torch.ones(samples, width)
+        for x in (*random, at_limit):
+            squares = x.square().sum(1)
+            mean = 1 + squares.mean()
             excess = float(mean - (1 + width))
             yield excess
         yield abs(excess)
@@ -82,7 +94,8 @@ def normalised_inputs() -> Errors:
 
 def gram(rows: Tensor) -> float:
     """||J + X Xᵀ||²."""
-    return float((1 + rows @ rows.T).square().sum())
+    kernel = 1 + rows @ rows.T
+    return float(kernel.square().sum())
 
 
 def attacked_gram(samples: int, width: int) -> float:
@@ -98,12 +111,15 @@ def largest_gram() -> BothErrors:
     M)²."""
     witness = None
     generator = seeded(0)
-    for samples, width in ((1, 1), (5, 2), (3, 4)):
+    shapes = ((1, 1), (5, 2), (3, 4))
+    for samples, width in shapes:
         random = uniform(generator, 20, samples, width)
-        largest = max(*(gram(x) for x in random), attacked_gram(samples, width))
+        searched = attacked_gram(samples, width)
+        largest = max(*(gram(x) for x in random), searched)
         scanned = samples**2 * (1 + width)
         right = samples**2 * (1 + width) ** 2
-        yield abs(largest - scanned) / scanned, abs(largest - right) / right
+        printed = abs(largest - scanned) / scanned
+        yield printed, abs(largest - right) / right
         witness = witness or worked(
             "I = M = 1, x = 1: ||J + XᵀX||²",
             str(scanned),
@@ -117,9 +133,11 @@ def largest_gram() -> BothErrors:
 def hidden_values() -> Errors:
     """Hidden values in (−1, 1) stay below I²(1 + N)², and saturating the layer reaches it."""
     generator = seeded(0)
-    for samples, units in ((1, 1), (5, 3), (4, 10)):
+    shapes = ((1, 1), (5, 3), (4, 10))
+    for samples, units in shapes:
         limit = samples**2 * (1 + units) ** 2
-        for y in gauss(generator, 20, samples, units) * 3:
+        draws = gauss(generator, 20, samples, units) * 3
+        for y in draws:
             for f in (torch.sigmoid, torch.tanh):
                 yield (gram(f(y)) - limit) / limit
         saturated = torch.sigmoid(40.0 * ones(samples, units))
@@ -131,7 +149,8 @@ def cancelling(k: float) -> Instance:
     separates."""
     theta = real([0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, k, -k, math.log(k)])
     x = real([[1.0], [-1.0]])
-    return Instance("linear", theta, x, real([1.0, 0.0]))
+    q = real([1.0, 0.0])
+    return Instance("linear", theta, x, q)
 
 
 def excess_seven(instance: Instance) -> float:
@@ -144,10 +163,13 @@ def excess_seven(instance: Instance) -> float:
     for i in instance.samples:
         slope = i.d(1) * i.V
         bend = i.d(2) * i.V
-        by_w = i.norm * (slope @ slope + bend.norm())
-        by_v = (2 * i.norm).sqrt() * i.d(1).norm()
+        curvature = slope @ slope + bend.norm()
+        by_w = i.norm * curvature
+        scale = (2 * i.norm).sqrt()
+        by_v = scale * i.d(1).norm()
         size = 1 + i.f @ i.f + by_w + by_v
-        limit += abs(float(i.delta)) * float(size)
+        delta = abs(float(i.delta))
+        limit += delta * float(size)
     if not limit:  # every delta 0 in float64
         return -1.0
     return upper_bound(instance.hessian) / limit - 1
@@ -174,22 +196,26 @@ def theorem_seven() -> Outcome:
         f"max|δ| = {deltas[0]:.2g}, {deltas[-1]:.2g}; "
         f"λ_sup = {values[0]:.3g}, {values[-1]:.3g} at K = 1e2, 1e8",
     )
-    grows = values[-1] > values[0] and deltas[-1] < deltas[0]
+    larger = values[-1] > values[0]
+    grows = larger and deltas[-1] < deltas[0]
     printed = values[-1] / values[0] if grows else 0.0
     right = max(corrected.printed, on_path)
-    return Outcome(printed, right, corrected.instances + len(path), witness)
+    count = corrected.instances + len(path)
+    return Outcome(printed, right, count, witness)
 
 
 def gelu_unit(weight: float) -> Instance:
     """One GELU unit at its steepest point y = √2, x = 0, with z = 0, q = 1."""
     root = math.sqrt(2)
-    theta = real([root, 0.0, -weight * value("gelu", root), weight])
+    offset = -weight * value("gelu", root)
+    theta = real([root, 0.0, offset, weight])
     return Instance("gelu", theta, zeros(1, 1), ones(1))
 
 
 def gelu_bound(weight: float, zeta: float) -> float:
     """Right-hand side of Theorem 4 for `gelu_unit`; zeta: ζ_1."""
-    return zeta / 4 * weight**2 + math.sqrt(2 / math.pi) * weight
+    by_square = zeta / 4 * weight**2
+    return by_square + math.sqrt(2 / math.pi) * weight
 
 
 @CHECKS.clause("ws.theorem4.gelu")
@@ -198,7 +224,8 @@ def gelu_constant() -> Outcome:
     of the maximum, on that instance and on random GELU networks, attacked."""
     weight = 4000.0
     zeta = gelu_slope() ** 2
-    trace = float(ww(gelu_unit(weight)).trace())
+    block = ww(gelu_unit(weight))
+    trace = float(block.trace())
     printed_limit = gelu_bound(weight, 1.273)
     right_limit = gelu_bound(weight, zeta)
     searched = inequality(excess_ww, names=("gelu",), starts=near_ww)()
@@ -208,5 +235,8 @@ def gelu_constant() -> Outcome:
         f"{right_limit:.0f} with ζ_1 = {zeta:.6f}",
         f"tr H(w, w) = {trace:.0f}",
     )
-    right = max((trace - right_limit) / trace, searched.printed)
-    return Outcome((trace - printed_limit) / trace, right, 1 + searched.instances, witness)
+    beyond = (trace - right_limit) / trace
+    right = max(beyond, searched.printed)
+    printed = (trace - printed_limit) / trace
+    count = 1 + searched.instances
+    return Outcome(printed, right, count, witness)

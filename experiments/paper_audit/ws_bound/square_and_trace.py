@@ -26,16 +26,20 @@ def sizes_raise() -> Outcome:
     """sup ||J + XᵀX||² and ||J + RᵀR||², attacked, at sizes (I, M) and one larger: how far it
     falls."""
     falls = []
-    for samples, width in ((1, 1), (2, 3), (4, 2)):
+    shapes = ((1, 1), (2, 3), (4, 2))
+    for samples, width in shapes:
         smaller = attacked_gram(samples, width)
-        falls.append(smaller / attacked_gram(samples + 1, width) - 1)
-        falls.append(smaller / attacked_gram(samples, width + 1) - 1)
+        more_samples = attacked_gram(samples + 1, width)
+        falls.append(smaller / more_samples - 1)
+        wider = attacked_gram(samples, width + 1)
+        falls.append(smaller / wider - 1)
     return outcome_of(falls, instances=len(falls) * 160)
 
 
 def traces(hessian: Tensor) -> tuple[float, float]:
     """tr H and tr H²."""
-    return float(hessian.trace()), float(hessian.square().sum())
+    square = float(hessian.square().sum())
+    return float(hessian.trace()), square
 
 
 @CHECKS.clause("ws.proposition8")
@@ -44,7 +48,8 @@ def proposition_eight(semidefinite: bool = True) -> Errors:
     for instance in instances():
         for case in (instance, at_its_label(instance)):
             trace, square = traces(case.hessian)
-            yield (trace**2 / len(case.theta) - square) / square
+            least = trace**2 / len(case.theta)
+            yield (least - square) / square
             if case is not instance or not semidefinite:
                 yield (square - trace**2) / square
 
@@ -56,14 +61,16 @@ CHECKS.without["ws.proposition8", "H >= 0"] = lambda: proposition_eight(semidefi
 def variance_limit() -> Outcome:
     """max p(1 − p) = 1/4 at p = 1/2."""
     p = grid(0, 1, 1001)
-    largest = float((p * (1 - p)).max())
+    variances = p * (1 - p)
+    largest = float(variances.max())
     return Outcome(abs(largest - 0.25), instances=len(p))
 
 
 def bound_from_traces(trace: float, square: float, dimension: int) -> float:
     """λ_sup of Theorem 1 from tr H and tr H²."""
     mean = trace / dimension
-    return mean + math.sqrt((dimension - 1) * max(square / dimension - mean**2, 0.0))
+    variance = max(square / dimension - mean**2, 0.0)
+    return mean + math.sqrt((dimension - 1) * variance)
 
 
 @CHECKS.clause("ws.discussion.square")
@@ -91,6 +98,8 @@ def trace_does_both() -> Outcome:
         dimension = len(instance.theta)
         above = bound_from_traces(trace + step, square, dimension)
         below = bound_from_traces(trace - step, square, dimension)
-        slopes.append((above - below) / (2 * step))
+        slope = (above - below) / (2 * step)
+        slopes.append(slope)
     where = "random networks: dλ_sup/dtr H at equal tr H²"
-    return exists(where, min(max(slopes), -min(slopes)), "both signs")
+    smaller = min(max(slopes), -min(slopes))
+    return exists(where, smaller, "both signs")

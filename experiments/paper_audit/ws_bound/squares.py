@@ -63,19 +63,24 @@ def dense_square(instance: Instance) -> Tensor:
 def gram(instance: Instance, term: Pair) -> Tensor:
     """A term of all pairs, (I, I)."""
     samples = instance.samples
-    terms = torch.stack([term(i, j) for i, j in pairs(samples)])
+    values = [term(i, j) for i, j in pairs(samples)]
+    terms = torch.stack(values)
     return terms.view(len(samples), len(samples))
 
 
 def square(instance: Instance) -> Tensor:
     """Eq. 25 with Frobenius products."""
     R = stacked(instance, f)
-    J = ones(len(instance.x), len(instance.x))
+    samples = len(instance.x)
+    J = ones(samples, samples)
     inputs = J + instance.x @ instance.x.T
     hidden = J + R @ R.T
-    by_phi = (gram(instance, t.phi) * inputs**2).sum()
-    by_psi = 2 * (gram(instance, t.psi) * inputs).sum()
-    by_omega = (gram(instance, t.omega) * hidden**2).sum()
+    of_phi = gram(instance, t.phi) * inputs**2
+    by_phi = of_phi.sum()
+    of_psi = gram(instance, t.psi) * inputs
+    by_psi = 2 * of_psi.sum()
+    of_omega = gram(instance, t.omega) * hidden**2
+    by_omega = of_omega.sum()
     return by_phi + by_psi + by_omega
 
 
@@ -107,7 +112,8 @@ def grams(instance: Instance) -> Grams:
     omega = s @ s.T
     deltas = error @ error.T
     slopes = slope @ slope.T
-    mixed = s * (slope**2 @ bend.T) * error.T
+    curved = slope**2 @ bend.T
+    mixed = s * curved * error.T
     phi = omega * slopes**2 + mixed + mixed.T + deltas * (bend @ bend.T)
     mixed = s * ((r * slope) @ f1.T) * error.T
     psi = omega * hidden * slopes + mixed + mixed.T + deltas * (f1 @ f1.T)
@@ -116,7 +122,8 @@ def grams(instance: Instance) -> Grams:
 
 def pair_terms(instance: Instance) -> Tensor:
     """φ, ψ and ω of all pairs from the printed bilinear forms, (3, I, I)."""
-    return torch.stack([gram(instance, term) for term in (t.phi, t.psi, t.omega)])
+    blocks = [gram(instance, term) for term in (t.phi, t.psi, t.omega)]
+    return torch.stack(blocks)
 
 
 CHECKS["ws.eq26"] = equality(pair_terms, lambda c: torch.stack(grams(c)[:3]), PAIRED)
@@ -126,7 +133,8 @@ def scanned_square(instance: Instance) -> Tensor:
     """Eq. 25 with (Φ_ij)_22 as the scan has it, Ṽ F''(y_i) F'(y_j) Ṽᵀ."""
     found = square(instance)
     for i, j in pairs(instance.samples):
-        lost = i.V @ i.F(2) @ (j.F(1) - j.F(2)) @ i.V
+        difference = j.F(1) - j.F(2)
+        lost = i.V @ i.F(2) @ difference @ i.V
         factor = t.inputs(i, j) ** 2 * i.delta * j.delta
         found = found + factor * lost
     return found
@@ -153,8 +161,10 @@ def negative_phi(instance: Instance) -> float:
 def steep(name: str) -> Iterator[Instance]:
     """One unit and one sample x = 0 with z = 0, where each term of the bound decides in turn: Ψ, ω
     (large r), φ."""
-    for y, weight in ((0.0, 1.0), (0.0, 4.0), (0.0, 16.0), (30.0, 0.001)):
-        theta = real([y, 0.0, -weight * value(name, y), weight])
+    points = ((0.0, 1.0), (0.0, 4.0), (0.0, 16.0), (30.0, 0.001))
+    for y, weight in points:
+        offset = -weight * value(name, y)
+        theta = real([y, 0.0, offset, weight])
         yield Instance(name, theta, zeros(1, 1), zeros(1))
 
 
@@ -181,11 +191,13 @@ CHECKS["ws.eq68"] = equality(block_square, dense_square, PAIRED)
 def kronecker() -> Errors:
     """Lemma 3 and Eq. 80."""
     generator = seeded(0)
-    for m, n in ((1, 1), (2, 3), (4, 2)):
+    shapes = ((1, 1), (2, 3), (4, 2))
+    for m, n in shapes:
         A, C = gauss(generator, 2, m, n)
         B, D = gauss(generator, 2, n, m)
         whole = (kron(A, C) @ kron(B, D)).trace()
-        parts = (A @ B).trace() * (C @ D).trace()
+        second = (C @ D).trace()
+        parts = (A @ B).trace() * second
         yield relative_error(whole, parts)
         a, b = gauss(generator, 2, n)
         product = torch.diag(a) @ torch.diag(b)
@@ -199,7 +211,8 @@ def pairwise(trace: Pair, printed: Pair) -> Check:
         errors = []
         for instance in instances(sizes=PAIRED):
             for i, j in pairs(instance.samples):
-                errors.append(relative_error(printed(i, j), trace(i, j)))
+                error = relative_error(printed(i, j), trace(i, j))
+                errors.append(error)
         return outcome_of(errors)
 
     return check
@@ -225,7 +238,8 @@ CHECKS["ws.eq89"] = pairwise(trace(vv_i @ vv_j), s1i * s1j * (1 + fi @ fj) ** 2)
 def summed_square(instance: Instance) -> Tensor:
     """Eq. 90."""
     phi, psi, omega, inputs, hidden = grams(instance)
-    return (inputs**2 * phi + 2 * inputs * psi + hidden**2 * omega).sum()
+    by_psi = 2 * inputs * psi
+    return (inputs**2 * phi + by_psi + hidden**2 * omega).sum()
 
 
 CHECKS["ws.eq90"] = equality(summed_square, dense_square)
@@ -236,7 +250,8 @@ def excess_phi(instance: Instance) -> float:
     phi, _, _, inputs, _ = grams(instance)
     scale = inputs.square().sum()
     whole = (phi * inputs**2).sum()
-    return float((whole - phi.max() * scale) / scale)
+    excess_of_sum = whole - phi.max() * scale
+    return float(excess_of_sum / scale)
 
 
 def excess_psi(instance: Instance) -> float:
@@ -258,7 +273,8 @@ def excess_omega(instance: Instance) -> float:
 def negative_terms(instance: Instance) -> float:
     """φ_ii >= 0 and ω > 0."""
     phi, _, omega, _, _ = grams(instance)
-    return max(-float(phi.diagonal().min()), -float(omega.min()))
+    least_phi = float(phi.diagonal().min())
+    return max(-least_phi, -float(omega.min()))
 
 
 CHECKS["ws.eq92"] = inequality(excess_phi, excess_psi, excess_omega, negative_terms, starts=steep)

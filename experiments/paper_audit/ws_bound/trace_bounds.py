@@ -28,13 +28,15 @@ def upper_bound(hessian: Tensor) -> float:
 def excess_upper(hessian: Tensor) -> float:
     """Theorem 1, relative to the largest eigenvalue in modulus."""
     eigenvalues = torch.linalg.eigvalsh(hessian)
-    return float((eigenvalues[-1] - upper_bound(hessian)) / eigenvalues.abs().max())
+    difference = eigenvalues[-1] - upper_bound(hessian)
+    return float(difference / eigenvalues.abs().max())
 
 
 def excess_vv(instance: Instance) -> float:
     """Theorem 3."""
     bound = len(instance.x) * (instance.units + 1) / 4
-    return (float(vv(instance).trace()) - bound) / bound
+    trace = float(vv(instance).trace())
+    return (trace - bound) / bound
 
 
 CHECKS["ws.theorem1"] = inequality(lambda c: excess_upper(c.hessian))
@@ -45,19 +47,22 @@ def bound_ww(instance: Instance, size: float) -> float:
     """Right-hand side of Eq. 23; size: what ζ_2 multiplies."""
     V = instance.samples[0].V
     norms = float(sum(i.norm for i in instance.samples))
-    by_slope = SLOPE[instance.name] / 4 * float(V @ V)
+    square = float(V @ V)
+    by_slope = SLOPE[instance.name] / 4 * square
     by_bend = BEND[instance.name] * size
     return (by_slope + by_bend) * norms
 
 
 def sum_of_moduli(instance: Instance) -> float:
     """||Ṽ||_1."""
-    return float(instance.samples[0].V.abs().sum())
+    V = instance.samples[0].V
+    return float(V.abs().sum())
 
 
 def modulus_of_sum(instance: Instance) -> float:
     """|Ṽ 1_N|, the bars around the product as in our text."""
-    return abs(float(instance.samples[0].V.sum()))
+    V = instance.samples[0].V
+    return abs(float(V.sum()))
 
 
 def excess_ww(instance: Instance, size: Callable[[Instance], float] = sum_of_moduli) -> float:
@@ -65,18 +70,21 @@ def excess_ww(instance: Instance, size: Callable[[Instance], float] = sum_of_mod
     bound = bound_ww(instance, size(instance))
     if not bound:
         return -1.0
-    return (float(ww(instance).trace()) - bound) / bound
+    trace = float(ww(instance).trace())
+    return (trace - bound) / bound
 
 
 def value(name: str, y: float) -> float:
     """f(y)."""
-    return float(derivative(name, 0)(real([y])))
+    function = derivative(name, 0)
+    return float(function(real([y])))
 
 
 def near_ww(name: str) -> Iterator[Instance]:
     """One unit, x = 0: large Ṽ at the steepest point with z = 0 (the term of ζ_1), small Ṽ at the
     most bent one with a saturated output (that of ζ_2)."""
-    for y, weight, z in ((STEEPEST[name], 4000.0, 0.0), (BENT[name], 0.001, 12.0)):
+    points = ((STEEPEST[name], 4000.0, 0.0), (BENT[name], 0.001, 12.0))
+    for y, weight, z in points:
         offset = z - weight * value(name, y)
         theta = real([y, 0.0, offset, weight])
         yield Instance(name, theta, zeros(1, 1), zeros(1))
@@ -87,7 +95,8 @@ def opposite(name: str) -> Instance:
     −0.1), x = z = q = 0."""
     high = BENT[name]
     low = -high or 8.0
-    offset = -0.1 * (value(name, high) - value(name, low))
+    difference = value(name, high) - value(name, low)
+    offset = -0.1 * difference
     theta = real([high, low, 0.0, 0.0, offset, 0.1, -0.1])
     return Instance(name, theta, zeros(1, 1), zeros(1))
 
@@ -114,11 +123,13 @@ def theorem_four() -> Outcome:
 
 def reached_share(name: str, weights: tuple[float, ...]) -> float:
     """sup of δ Ṽ f''(y) over |δ| < 1 and y, over ζ_2 ||Ṽ||_1."""
-    bends = derivative(name, 2)(grid(-8, 8, 3201))
+    points = grid(-8, 8, 3201)
+    bends = derivative(name, 2)(points)
     suprema = []
     for sign in (1, -1):
         suprema.append(sum(float((sign * v * bends).max()) for v in weights))
-    return max(suprema) / (BEND[name] * sum(abs(v) for v in weights))
+    moduli = sum(abs(v) for v in weights)
+    return max(suprema) / (BEND[name] * moduli)
 
 
 @CHECKS.clause("ws.theorem4.proof")
@@ -129,9 +140,11 @@ def supremum() -> Outcome:
     to_sum = []
     excess = []
     for name in INCREASING[1:]:
-        for weights in ((1.0, 1.0), (1.0, -1.0), (0.3, -2.0)):
+        signs = ((1.0, 1.0), (1.0, -1.0), (0.3, -2.0))
+        for weights in signs:
             reached = reached_share(name, weights)
-            share = abs(sum(weights)) / sum(abs(v) for v in weights)
+            moduli = sum(abs(v) for v in weights)
+            share = abs(sum(weights)) / moduli
             to_moduli.append(abs(reached - 1))
             to_sum.append(abs(reached - share))
             excess.append(reached - 1)

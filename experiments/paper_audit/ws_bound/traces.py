@@ -58,7 +58,8 @@ def dense_hessian(instance: Instance) -> Tensor:
 
 
 def stacked(instance: Instance, term: Term) -> Tensor:
-    return torch.stack([term(i) for i in instance.samples])
+    values = [term(i) for i in instance.samples]
+    return torch.stack(values)
 
 
 def total(term: Term) -> Callable[[Instance], Tensor]:
@@ -72,11 +73,14 @@ def logits(instance: Instance) -> Tensor:
 
 def forward(instance: Instance) -> Tensor:
     """Eq. 1 written with four parameters W̃, b, Ṽ, c."""
-    columns = instance.theta[instance.w].reshape(-1, instance.units).T
-    y = columns[:, 1:] @ instance.x.T + columns[:, :1]
+    by_input = instance.theta[instance.w].reshape(-1, instance.units)
+    columns = by_input.T
+    hidden = columns[:, 1:] @ instance.x.T
+    y = hidden + columns[:, :1]
     i = instance.samples[0]
     values = derivative(i.name, 0)(y.T.flatten())
-    return values.reshape(len(instance.x), -1) @ i.V + i.full[0]
+    by_sample = values.reshape(len(instance.x), -1)
+    return by_sample @ i.V + i.full[0]
 
 
 log = lifted(torch.log)
@@ -140,7 +144,9 @@ CHECKS["ws.eq57"] = equality(total(block_wv), lambda c: total(block_vw)(c).T)
 def jacobians(instance: Instance) -> Tensor:
     """F' = diag(f') and F'' = diag(f'') (Eq. 35) of the first sample."""
     i = instance.samples[0]
-    return torch.stack([torch.diag(i.d(1)), torch.diag(i.d(2))])
+    first = torch.diag(i.d(1))
+    second = torch.diag(i.d(2))
+    return torch.stack([first, second])
 
 
 def true_jacobians(instance: Instance) -> Tensor:
@@ -162,15 +168,18 @@ def trace_ww(instance: Instance) -> Tensor:
     s = stacked(instance, s1)
     error = stacked(instance, delta)
     eye = unit(len(instance.x))
-    norms = (eye + X.T @ X * eye) @ ones(len(instance.x))
-    return (s * (slopes**2 @ V**2) + error * (bends @ V)) @ norms
+    diagonal = X.T @ X * eye
+    norms = (eye + diagonal) @ ones(len(instance.x))
+    by_slope = s * (slopes**2 @ V**2)
+    return (by_slope + error * (bends @ V)) @ norms
 
 
 def trace_vv(instance: Instance) -> Tensor:
     """Eq. 21 in matrix form."""
     R = stacked(instance, f).T
     eye = unit(len(instance.x))
-    norms = (eye + R.T @ R * eye) @ ones(len(instance.x))
+    diagonal = R.T @ R * eye
+    norms = (eye + diagonal) @ ones(len(instance.x))
     return stacked(instance, s1) @ norms
 
 
