@@ -38,7 +38,8 @@ def attention_jacobian(x: Tensor, w: Tensor) -> Tensor:
     directions = att.unvec(identity, d)
     x = x.unsqueeze(-3)
     w = w.unsqueeze(-3)
-    slopes = (directions.mT @ w @ x + x.mT @ w @ directions).mT  # (..., direction, i, p)
+    by_keys = x.mT @ w @ directions
+    slopes = (directions.mT @ w @ x + by_keys).mT  # (..., direction, i, p)
     f = att.attention(x, w)
     mean = (f * slopes).sum(-1, keepdim=True)
     jacobian = f * (slopes - mean)
@@ -50,7 +51,8 @@ def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     NaN for no block."""
     d, n = x.shape[-2:]
     hessians = att.output_hessians(x, w, v)
-    blocks = hessians.unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
+    by_rows = hessians.unflatten(-1, (n, d))
+    blocks = by_rows.unflatten(-3, (n, d)).transpose(-3, -2)
     norms = torch.linalg.matrix_norm(blocks, 2)  # (..., i0, j0, i1, i2)
     same = torch.eye(n, dtype=torch.bool)
     first = same[:, None, :, None]
@@ -58,7 +60,8 @@ def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     cases = (first & second, first & ~second, ~first & second, ~first & ~second)
     largest = []
     for case in cases:
-        norm = torch.where(case, norms, -1.0).flatten(-4).amax(-1)
+        masked = torch.where(case, norms, -1.0)
+        norm = masked.flatten(-4).amax(-1)
         norm = torch.where(norm < 0, torch.nan, norm)
         largest.append(norm)
     return torch.stack(largest, dim=-1)
@@ -104,7 +107,8 @@ def slopes(values: Tensor) -> Tensor:
 
 
 def spectral(hessians: Tensor) -> Tensor:
-    return torch.linalg.eigvalsh(hessians).abs().amax(-1)
+    eigenvalues = torch.linalg.eigvalsh(hessians)
+    return eigenvalues.abs().amax(-1)
 
 
 def spectral_of_outputs(hessians: Tensor) -> Tensor:
@@ -131,7 +135,8 @@ def sharper_bend(n: int, d: int, r: float) -> float:
 
 
 def sharper_convexity(n: int, d: int, r: float) -> float:
-    return 4 * n * d**0.5 * r**2 * sharper_bend(n, d, r)
+    bend = sharper_bend(n, d, r)
+    return 4 * n * d**0.5 * r**2 * bend
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,8 @@ class Bound:
 
     def printed(self, n: int, d: int, r: float) -> float:
         """The printed constant."""
-        return self.factor * (n * d) ** self.size_power * r**self.power
+        size = (n * d) ** self.size_power
+        return self.factor * size * r**self.power
 
 
 BOUNDS: dict[str, Bound] = {
@@ -234,8 +240,10 @@ def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor)
     if bound.value in LINEAR:
         difference = value(x - y, w, v, b)
     else:
-        difference = value(x, w, v, b) - value(y, w, v, b)
-    distance = (x - y).norm(dim=(-2, -1))
+        of_y = value(y, w, v, b)
+        difference = value(x, w, v, b) - of_y
+    step = x - y
+    distance = step.norm(dim=(-2, -1))
     return bound.size(difference) / distance
 
 

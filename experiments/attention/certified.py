@@ -65,8 +65,10 @@ def third_derivative_bound(x: Tensor, w: Tensor, v: Tensor, radius: float) -> fl
     and the norm of all rows together is the root of the sum of squares.
     """
     scale, values = (float(torch.linalg.matrix_norm(matrix, 2)) for matrix in (w, v))
-    spread = float(torch.cdist(x.mT, x.mT).max()) + 2**0.5 * radius
-    keys = (w @ x).norm(dim=0) + scale * radius
+    widest = torch.cdist(x.mT, x.mT).max()
+    spread = float(widest) + 2**0.5 * radius
+    norms = (w @ x).norm(dim=0)
+    keys = norms + scale * radius
     a = 2**0.5 * keys + spread * scale
     a2 = (1 + 2**0.5) * scale
     bends = 1.5 * (a.square() + a2)
@@ -79,9 +81,11 @@ def bilinear_norm_bound(tensor: Tensor) -> float:
     """Upper bound of sup |T[u, u]| over |u| = 1, T (M, N, N): the smaller spectral norm of two
     unfoldings."""
     norms = []
-    for unfolding in (tensor.flatten(1), tensor.movedim(1, 0).flatten(1)):
+    unfoldings = (tensor.flatten(1), tensor.movedim(1, 0).flatten(1))
+    for unfolding in unfoldings:
         gram = unfolding @ unfolding.mT  # small, the unfolding is wide
-        norms.append(float(torch.linalg.matrix_norm(gram, 2)) ** 0.5)
+        square = float(torch.linalg.matrix_norm(gram, 2))
+        norms.append(square**0.5)
     return min(norms)
 
 
@@ -92,14 +96,17 @@ class _Centre:
         self.x = x
         self.w = w
         self.v = v
-        jac = att.jacobian(x, w, v).flatten(0, 1)
+        blocks = att.jacobian(x, w, v)
+        jac = blocks.flatten(0, 1)
         values = torch.linalg.svdvals(jac)
-        rounding = len(jac) * torch.finfo(x.dtype).eps * values[0]
+        eps = torch.finfo(x.dtype).eps
+        rounding = len(jac) * eps * values[0]
         self.regular = bool(values[-1] > rounding)
         self.beta = float(1 / values[-1]) if self.regular else torch.inf
         if self.regular:
             self.inverse = torch.linalg.inv(jac)
-            second = att.output_hessians(x, w, v).flatten(0, 1)
+            hessians = att.output_hessians(x, w, v)
+            second = hessians.flatten(0, 1)
             scaled = self.inverse @ second.flatten(1)
             self.bend = bilinear_norm_bound(scaled.view_as(second))
 
@@ -121,7 +128,8 @@ def certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Certificate:
     centre = _Centre(x, w, v)
     if not centre.regular:
         return Certificate(torch.inf, torch.inf, torch.inf, torch.inf, torch.nan)
-    step = centre.inverse @ att.residual(x, w, v, b).flatten()
+    residual = att.residual(x, w, v, b)
+    step = centre.inverse @ residual.flatten()
     eta = float(step.norm())
     omega = centre.omega(2 * eta)
     h = eta * omega

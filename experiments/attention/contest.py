@@ -100,8 +100,10 @@ def method_rows(
         last = first + len(points)
         row: Row = {"origin": origin, "starts": len(points)}
         for name, flags in counted.items():
-            row[name] = int(flags[first:last].sum())
-        row["work"] = float(run.work[first:last].sum())
+            of_origin = flags[first:last]
+            row[name] = int(of_origin.sum())
+        work = run.work[first:last]
+        row["work"] = float(work.sum())
         rows.append(row)
         first = last
     return rows
@@ -120,7 +122,8 @@ def starts(
     by_origin = {BLIND: normal(setup.blind_starts)}
     for distance in setup.distance:
         away = normal(setup.near_starts)
-        away = distance * data.norm() * away / away.norm(dim=-1, keepdim=True)
+        sizes = away.norm(dim=-1, keepdim=True)
+        away = distance * data.norm() * away / sizes
         by_origin[f"{distance:g}"] = data + away
     return by_origin
 
@@ -134,7 +137,8 @@ def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row
     wrong = solutions[far]
     certified = sum(problem.certificate(point).certified for point in wrong)
     moves = invariances(problem.layer, n)
-    symmetric = symmetric_error(wrong, problem.data, moves, d) <= setup.recovered
+    errors_of_moves = symmetric_error(wrong, problem.data, moves, d)
+    symmetric = errors_of_moves <= setup.recovered
     values = problem.layer.singular_values(problem.x)
     return {
         "distinct": len(solutions),
@@ -191,7 +195,8 @@ def _rungs(
         cap *= 10
     for gamma in setup.ladder:
         objective = problem.objective(gamma)
-        trace = _descend(setup, name, objective, start, cap, 1e-2 * gamma)
+        goal = 1e-2 * gamma
+        trace = _descend(setup, name, objective, start, cap, goal)
         start = trace.points[-1]
         total = total + _work(name, trace, counts)
     return start, total
@@ -212,7 +217,8 @@ def _rounds(
     trace = _descend(setup, name, objective, start, cap, setup.tolerance)
     lowest = trace.loss.nan_to_num(torch.inf).amin(0)
     work = _work(name, trace, counts)
-    return Round(trace.points[-1], lowest, work, _open(trace, cap))
+    unfinished = _open(trace, cap)
+    return Round(trace.points[-1], lowest, work, unfinished)
 
 
 def _counts(problem: Problem) -> dict[str, float]:
@@ -255,7 +261,8 @@ def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:
         return work * per_step
     if method == "truncated CG":
         return steps * per_step + work * counts["product"]
-    taken = torch.arange(len(trace.status)).unsqueeze(-1) < trace.steps
+    numbers = torch.arange(len(trace.status)).unsqueeze(-1)
+    taken = numbers < trace.steps
     indefinite = (trace.status == INDEFINITE) | (trace.status == SINGULAR)
     spectral = (indefinite & taken).sum(0)
     solves = steps * (per_step + counts["hessian"] + counts["cholesky"])

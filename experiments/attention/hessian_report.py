@@ -34,9 +34,12 @@ FITTED = ("G.3", "G.4", "H.8", "H.9", "H.10", "I.1", "I.2", "I.3")
 
 def worst_rows(bounds: pd.DataFrame) -> pd.DataFrame:
     """The row with the largest ratio of each bound, in the order of the paper."""
-    usable = chosen(bounds, status="ok").dropna(subset=["ratio"])
-    rows = usable.loc[usable.groupby("bound")["ratio"].idxmax()].set_index("bound")
-    return rows.reindex([name for name in BOUNDS if name in rows.index])
+    finite = chosen(bounds, status="ok")
+    usable = finite.dropna(subset=["ratio"])
+    worst = usable.groupby("bound")["ratio"].idxmax()
+    rows = usable.loc[worst].set_index("bound")
+    names = [name for name in BOUNDS if name in rows.index]
+    return rows.reindex(names)
 
 
 def claims(tables: Tables) -> list[Claim]:
@@ -83,14 +86,16 @@ def statistics(tables: Tables) -> list[Statistic]:
     if "bounds" not in tables:
         return []
     random = tables["bounds"].query("search == 'gaussian' and status == 'ok' and largest > 0")
-    random = random.assign(**{"R": random["radius"], "n d": random["tokens"] * random["width"]})
+    entries = random["tokens"] * random["width"]
+    random = random.assign(**{"R": random["radius"], "n d": entries})
     fits = []
     for name in FITTED:
         fits.append(_exponent(random, name, "R", ["tokens", "width"], BOUNDS[name].power))
     for name in FITTED:
         power = BOUNDS[name].size_power
         if power:
-            fits.append(_exponent(random, name, "n d", ["radius"], power))
+            fit = _exponent(random, name, "n d", ["radius"], power)
+            fits.append(fit)
     return fits
 
 
@@ -100,9 +105,10 @@ def _exponent(
     """The fitted exponent of one bound's values in R or n d, with the other sizes fixed."""
     rows = chosen(random, bound=name)
     scale = rows.groupby(fixed)["largest"].transform("max")
+    logarithms = np.log(rows["largest"] / scale)
     return linear(
         np.log(rows[varied]),
-        np.log(rows["largest"] / scale),
+        logarithms,
         name=f"exponent of {varied}, {name}",
         figure="growth",
         where=BOUNDS[name].place,
@@ -120,7 +126,8 @@ def _name(bound: str) -> str:
     """
     symbol = BOUNDS[bound].symbol
     words = "Lipschitz " if symbol.startswith("Lipschitz ") else ""
-    formula = symbol.removeprefix(words).replace("d2c", "d^2c").replace(" ", r"\,")
+    spelled = symbol.removeprefix(words).replace("d2c", "d^2c")
+    formula = spelled.replace(" ", r"\,")
     formula = formula.replace("grad", r"\nabla").replace("lambda", r"\lambda")
     formula = re.sub(r"_(min|[a-z]{2})", r"_{\1}", formula)
     formula = re.sub(r"\^(\([^)]*\))", r"^{\1}", formula)
@@ -136,12 +143,15 @@ def tightness(bounds: pd.DataFrame) -> Figure:
     names = [name for name in BOUNDS if name in set(bounds["bound"])]
 
     def panel(ax: Axes, column: str) -> None:
-        for i, (search, text) in enumerate(SEARCH_NAMES.items()):
+        searches = enumerate(SEARCH_NAMES.items())
+        for i, (search, text) in searches:
             rows = chosen(bounds, search=search, status="ok")
             if rows.empty:
                 continue
-            largest = rows.groupby("bound")[column].max().reindex(names)
-            places = np.arange(len(names)) + 0.27 * (i - 1)
+            maxima = rows.groupby("bound")[column].max()
+            largest = maxima.reindex(names)
+            shift = 0.27 * (i - 1)
+            places = np.arange(len(names)) + shift
             ax.plot(largest, places, markersize=5, label=text, **_marks(i))
         ax.axvline(1, color="black", linestyle="--", linewidth=1.2, label="bound attained")
 
@@ -150,7 +160,8 @@ def tightness(bounds: pd.DataFrame) -> Figure:
     x = "largest measured value / bound"
     figure = panels(titles, panel, x=x, log="x", caption=caption, height=5.4)
     ax = figure.axes[0]
-    ax.set_yticks(range(len(names)), [_name(name) for name in names])
+    names_of_bounds = [_name(name) for name in names]
+    ax.set_yticks(range(len(names)), names_of_bounds)
     ax.invert_yaxis()
     return figure
 

@@ -59,13 +59,15 @@ class Heads:
             raise ValueError(
                 f"X: expected (..., {self.width}, n) to match W, found {tuple(x.shape)}"
             )
-        scores = (x.mT.unsqueeze(-3) @ self.w @ x.unsqueeze(-3)).mT
+        products = x.mT.unsqueeze(-3) @ self.w @ x.unsqueeze(-3)
+        scores = products.mT
         return torch.softmax(scores, -1)
 
     def outputs(self, x: Tensor) -> Tensor:
         """(..., n, H k): what the layer returns, token by token."""
         attention = self.attention(x)
-        by_head = attention @ (x.mT.unsqueeze(-3) @ self.v)
+        values = x.mT.unsqueeze(-3) @ self.v
+        by_head = attention @ values
         return by_head.movedim(-3, -2).flatten(-2)
 
     def jacobian(self, x: Tensor) -> Tensor:
@@ -78,9 +80,11 @@ class Heads:
         weighted = f.unsqueeze(-1) * centred
         keys = (self.w @ x.unsqueeze(-3)).mT  # (..., H, i, d): k_i
         blocks = weighted.unsqueeze(-1) * keys[..., :, None, None, :]  # (..., H, i, p, k, d)
-        blocks = blocks + f[..., None, None] * self.v.mT[:, None, None]
+        own_values = self.v.mT[:, None, None]
+        blocks = blocks + f[..., None, None] * own_values
         own = weighted.mT @ (tokens @ self.w).unsqueeze(-3)  # (..., H, i, k, d): V^T Cov_i W
-        blocks.diagonal(dim1=-4, dim2=-3).add_(own.movedim(-3, -1))
+        diagonal = blocks.diagonal(dim1=-4, dim2=-3)
+        diagonal.add_(own.movedim(-3, -1))
         # (H, i, p, k, d) -> (i, H, k, p, d)
         return blocks.movedim(-2, -3).movedim(-5, -4).flatten(-2).flatten(-3, -2)
 

@@ -44,7 +44,8 @@ def lbfgs(
 
         def evaluate(flat, row=row):  # type: ignore[no-untyped-def]
             # a copy: sums over SciPy's memory could depend on its alignment in the last digit
-            point = torch.tensor(flat, dtype=row.dtype).unsqueeze(0)
+            row_of_point = torch.tensor(flat, dtype=row.dtype)
+            point = row_of_point.unsqueeze(0)
             value = objective.value(point).item()
             gradient = objective.gradient(point)[0]
             return value, gradient.numpy()
@@ -78,7 +79,8 @@ def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
         values.append(float(intermediate_result.fun))
         if decrease <= 0 or len(values) <= WINDOW:
             return
-        if values[-1] >= (1 - decrease) * values[-1 - WINDOW]:
+        before = values[-1 - WINDOW]
+        if values[-1] >= (1 - decrease) * before:
             raise StopIteration
 
     return keep
@@ -95,17 +97,21 @@ def _lbfgs_trace(
     padded = []
     for path in paths:
         missing = longest - len(path)
-        padded.append(torch.stack(path + [path[-1]] * missing))
+        rest = [path[-1]] * missing
+        padded.append(torch.stack(path + rest))
     points = torch.stack(padded, dim=1)
     shape = points.shape[:2]
     flat = points.flatten(0, 1)
     loss = objective.value(flat).unflatten(0, shape)
-    norm = objective.gradient(flat).norm(dim=-1).unflatten(0, shape)
-    steps = torch.tensor([len(path) - 1 for path in paths])
+    gradients = objective.gradient(flat)
+    norm = gradients.norm(dim=-1).unflatten(0, shape)
+    lengths = [len(path) - 1 for path in paths]
+    steps = torch.tensor(lengths)
     converged = norm[-1] <= tolerance
     number = torch.arange(longest - 1).unsqueeze(-1)
     taken = number < steps
-    stalled = (number == steps - 1) & ~converged & (steps < max_steps)
+    last = number == steps - 1
+    stalled = last & ~converged & (steps < max_steps)
     status = torch.where(stalled, STALLED, OK)
     evaluations_a_step = torch.tensor(evaluations) / steps.clamp_min(1)
     work = torch.where(taken, evaluations_a_step, 0.0)

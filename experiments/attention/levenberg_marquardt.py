@@ -74,7 +74,8 @@ def levenberg_marquardt(
     for _ in range(max_steps):
         if not state.advance(tolerance, decrease):
             break
-    square = problem.value(state.x).square().sum(-1)
+    residuals = problem.value(state.x)
+    square = residuals.square().sum(-1)
     return Ends(state.x, square, state.steps, state.running)
 
 
@@ -85,24 +86,29 @@ class _State:
         self.problem = problem
         self.gamma = gamma
         self.x = start.clone()
-        self.f = self._objective(problem.value(start), start)
+        residuals = problem.value(start)
+        self.f = self._objective(residuals, start)
         self.normal, self.slope = self._linearised(start)
-        largest = self.normal.diagonal(dim1=-2, dim2=-1).amax(-1)
-        self.lam = damping * largest.clamp_min(torch.finfo(start.dtype).tiny)
+        diagonal = self.normal.diagonal(dim1=-2, dim2=-1)
+        largest = diagonal.amax(-1)
+        tiny = torch.finfo(start.dtype).tiny
+        self.lam = damping * largest.clamp_min(tiny)
         self.first = self.lam.clone()
         self.growth = torch.full_like(self.lam, 2.0)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.running = torch.isfinite(self.f)
 
     def _objective(self, r: Tensor, x: Tensor) -> Tensor:
-        return r.square().sum(-1) + self.gamma * x.square().sum(-1)
+        penalty = self.gamma * x.square().sum(-1)
+        return r.square().sum(-1) + penalty
 
     def _linearised(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """J^T J and half the gradient, J^T r + gamma x."""
         r = self.problem.value(x)
         jac = self.problem.jacobian(x)
         normal = jac.mT @ jac
-        slope = (jac.mT @ r.unsqueeze(-1)).squeeze(-1)
+        product = jac.mT @ r.unsqueeze(-1)
+        slope = product.squeeze(-1)
         return normal, slope + self.gamma * x
 
     def advance(self, tolerance: float, decrease: float) -> bool:
@@ -115,7 +121,8 @@ class _State:
         before = self.f[at]
         slope = self.slope[at]
         lam = self.lam[at]
-        step, solved = _solve(self.normal[at], slope, self.gamma + lam)
+        shift = self.gamma + lam
+        step, solved = _solve(self.normal[at], slope, shift)
         trial = x + step
         f = self._objective(self.problem.value(trial), trial)
         model = lam.unsqueeze(-1) * step - slope
@@ -133,16 +140,19 @@ class _State:
             self.x[accepted] = new
             self.f[accepted] = f[good]
             self.normal[accepted], self.slope[accepted] = self._linearised(new)
-        moves = step.norm(dim=-1) > SHORTEST * x.norm(dim=-1)
+        shortest = SHORTEST * x.norm(dim=-1)
+        moves = step.norm(dim=-1) > shortest
         bounded = self.lam[at] <= LARGEST * self.first[at]
-        self.running[at] = ~flat & (moves | ~solved) & bounded
+        goes_on = moves | ~solved
+        self.running[at] = ~flat & goes_on & bounded
         return bool(self.running.any())
 
     def _damp(self, at: Tensor, gain: Tensor, good: Tensor) -> None:
         """Nielsen's rule: by max(1/3, 1 - (2 gain - 1)^3) after a success, by 2, 4, 8, ... after
         failures in a row."""
         gain = gain.nan_to_num(0.0).clamp(0.0, 2.0)
-        fall = (1 - (2 * gain - 1) ** 3).clamp_min(1 / 3)
+        reduced = 1 - (2 * gain - 1) ** 3
+        fall = reduced.clamp_min(1 / 3)
         growth = self.growth[at]
         self.lam[at] *= torch.where(good, fall, growth)
         self.growth[at] = torch.where(good, 2.0, 2 * growth)
@@ -152,10 +162,13 @@ def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor
     """-(normal + shift I)^-1 slope, and whether the matrix was positive definite (elsewhere the
     step is 0)."""
     shifted = normal.clone()
-    shifted.diagonal(dim1=-2, dim2=-1).add_(shift.unsqueeze(-1))
+    diagonal = shifted.diagonal(dim1=-2, dim2=-1)
+    diagonal.add_(shift.unsqueeze(-1))
     factor, failed = torch.linalg.cholesky_ex(shifted)
-    step = -torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1)
-    solved = (failed == 0) & torch.isfinite(step).all(-1)
+    solution = torch.cholesky_solve(slope.unsqueeze(-1), factor)
+    step = -solution.squeeze(-1)
+    finite = torch.isfinite(step).all(-1)
+    solved = (failed == 0) & finite
     step = torch.where(solved.unsqueeze(-1), step, 0.0)
     return step, solved
 
@@ -198,8 +211,10 @@ def polished(problem: LeastSquares, points: Tensor, steps: int = 6) -> Tensor:
         r = problem.value(best).unsqueeze(-1)
         inverse = torch.linalg.pinv(problem.jacobian(best))
         trial = best - (inverse @ r).squeeze(-1)
-        after = problem.value(trial).square().sum(-1)
+        residuals = problem.value(trial)
+        after = residuals.square().sum(-1)
         better = after < square
-        best = torch.where(better.unsqueeze(-1), trial, best)
+        column = better.unsqueeze(-1)
+        best = torch.where(column, trial, best)
         square = torch.where(better, after, square)
     return best

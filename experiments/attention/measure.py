@@ -46,12 +46,16 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
     for name in BOUNDS:
         values = left_side(name, x, y, w, v, b)
         rows.append(_bound_row(name, values, n, d, radius))
+    norms = case_norms(x, w, v)
+    convexity = _convexity(x, w, v, b, radius)
+    accuracy = _accuracy(x, w, v, b, setup.checked)
+    certificate = _certificate(x, w, v, b, ctx)
     return {
         "bounds": rows,
-        "cases": _case_rows(case_norms(x, w, v)),
-        "convexity": [_convexity(x, w, v, b, radius)],
-        "accuracy": [_accuracy(x, w, v, b, setup.checked)],
-        "certificate": [_certificate(x, w, v, b, ctx)],
+        "cases": _case_rows(norms),
+        "convexity": [convexity],
+        "accuracy": [accuracy],
+        "certificate": [certificate],
     }
 
 
@@ -141,7 +145,8 @@ def draw(
     x, y, w, v = (scale_to_norm(m, radius) for m in raw)
     uniform = torch.rand(count, n, d, generator=generator, dtype=torch.float64)
     b = (2 * uniform - 1) * radius**2
-    even = torch.arange(count)[:, None, None] % 2 == 0
+    numbers = torch.arange(count)[:, None, None]
+    even = numbers % 2 == 0
     near = (1 - setup.near) * x + 0.5 * setup.near * y  # inside the ball, never X itself
     y = torch.where(even, near, 0.9 * y)
     return x, y, w, v, b
@@ -168,7 +173,8 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
     """Largest value of one bound's left-hand side that Adam finds from each start (starts,)."""
     parameters = [m.clone().requires_grad_() for m in raw]
     optimiser = torch.optim.Adam(parameters, lr=setup.ascent_rate)
-    best = torch.full((len(raw[0]),), -math.inf, dtype=torch.float64)
+    starts = len(raw[0])
+    best = torch.full((starts,), -math.inf, dtype=torch.float64)
     for _ in range(setup.ascent_steps):
         optimiser.zero_grad()
         instance = feasible(parameters, radius, setup.near)
@@ -193,9 +199,11 @@ def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, radius: float) -> Row
     hessians = att.hessian(x, w, v, b)
     smallest = torch.linalg.eigvalsh(hessians)[:, 0]
     indefinite = smallest < 0
+    share = float(indefinite.double().mean())
+    least = float(smallest.min())
     return {
-        "share_indefinite": float(indefinite.double().mean()),
-        "needed_gamma": max(0.0, -float(smallest.min()) / 2),
+        "share_indefinite": share,
+        "needed_gamma": max(0.0, -least / 2),
         "admissible_gamma": BOUNDS["I.3"].printed(n, d, radius),
     }
 
@@ -205,16 +213,19 @@ def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor, checked: int) -> Row:
     differentiation, over the first `checked` instances."""
     hessian_error = 0.0
     product_error = 0.0
-    instances = list(zip(x, w, v, b, strict=True))[:checked]
+    every = list(zip(x, w, v, b, strict=True))
+    instances = every[:checked]
     for instance in instances:
         xi, *rest = instance
-        exact = torch.func.hessian(loss)(att.vec(xi), *rest)
+        hessian = torch.func.hessian(loss)
+        exact = hessian(att.vec(xi), *rest)
         size = exact.norm()
         probe = torch.ones_like(xi)
         product = att.vec(att.hessian_vector_product(*instance, probe))
         difference = (att.hessian(*instance) - exact).norm()
         hessian_error = max(hessian_error, float(difference / size))
-        difference = (product - exact @ att.vec(probe)).norm()
+        error_of_product = product - exact @ att.vec(probe)
+        difference = error_of_product.norm()
         product_error = max(product_error, float(difference / size))
     return {
         "hessian_error": hessian_error,

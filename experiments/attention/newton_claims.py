@@ -37,7 +37,8 @@ def by_size(table: pd.DataFrame, part: str, whole: str) -> dict[str, list[float]
     """size -> the share part/whole of each seed's sums; seeds without a whole are left out."""
     shares = {}
     for size in sizes(table):
-        sums = chosen(table, size=size).groupby("seed")[[part, whole]].sum()
+        of_size = chosen(table, size=size)
+        sums = of_size.groupby("seed")[[part, whole]].sum()
         sums = sums[sums[whole] > 0]
         if len(sums):
             shares[size] = list(sums[part] / sums[whole])
@@ -67,7 +68,8 @@ def lead(blind: pd.DataFrame) -> dict[str, list[float]]:
         ours = leader.loc[other.index]
         budget = ours["work"]
         ahead = solved_by(ours, budget) - solved_by(other, budget)
-        leads[str(method)] = list(ahead.groupby("seed").mean())
+        means = ahead.groupby("seed").mean()
+        leads[str(method)] = list(means)
     return leads
 
 
@@ -113,8 +115,9 @@ def theorem_claims(
     convexity = good["convexity"] / (2 * good["admissible_gamma"])
     excess = good["excess"].max()
     recovery_error = good["recovery_error"].max()
+    least = float(convexity.min())
     made = [
-        judge.exact(says["convexity"], float(convexity.min()), count),
+        judge.exact(says["convexity"], least, count),
         judge.exact(says["convergence"], float(excess), count),
         judge.exact(close, float(recovery_error), f"{count}; {small}"),
     ]
@@ -130,7 +133,8 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterato
     orders = inside["order"].dropna()
     detail = f"{len(orders)} spheres in the certified balls"
     if len(orders) >= FEWEST:
-        yield judge.exact(says["order"], float(orders.median()), detail)
+        middle = float(orders.median())
+        yield judge.exact(says["order"], middle, detail)
     else:
         detail += f"; at least {FEWEST} needed"
         yield judge.claim(says["order"], "inconclusive", detail=detail)
@@ -150,7 +154,8 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterato
         ratios = ball_ratios(table, tables["theorem"])
         yield judge.exact(says["larger ball"], ratios, "smallest ratio of each size")
     far = chosen(table, multiple=100)
-    yield judge.bound(says["tight ball"], by_size(far, "converged", "starts"))
+    converged = by_size(far, "converged", "starts")
+    yield judge.bound(says["tight ball"], converged)
 
 
 def contest_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
@@ -159,17 +164,23 @@ def contest_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Cl
     solutions = tables["solutions"]
     blind = chosen(contest, origin="blind")
     leader = chosen(blind, method=OURS)
-    solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)
-    yield judge.bound(says["blind recovery"], by_size(solved, "solved", "problems"))
+    is_solved = (leader["recovered"] > 0).astype(int)
+    solved = leader.assign(solved=is_solved, problems=1)
+    solved_problems = by_size(solved, "solved", "problems")
+    yield judge.bound(says["blind recovery"], solved_problems)
     yield judge.bound(says["equal work"], lead(blind))
-    sums = contest.groupby(["method", "seed"], sort=False)[["late", "starts"]].sum()
+    by_method = contest.groupby(["method", "seed"], sort=False)
+    sums = by_method[["late", "starts"]].sum()
     late = sums["late"] / sums["starts"]
     late_by_method = late.groupby("method", sort=False).agg(list)
     yield judge.bound(says["caps"], late_by_method.to_dict())
     solved_exactly = blind[blind["exact"] > 0]
-    yield judge.bound(says["unique"], by_size(solved_exactly, "wrong", "exact"))
-    yield judge.bound(says["symmetry"], by_size(solutions, "wrong_by_symmetry", "wrong"))
-    yield judge.bound(says["proven"], by_size(solutions, "wrong_certified", "wrong"))
+    wrong = by_size(solved_exactly, "wrong", "exact")
+    yield judge.bound(says["unique"], wrong)
+    by_symmetry = by_size(solutions, "wrong_by_symmetry", "wrong")
+    yield judge.bound(says["symmetry"], by_symmetry)
+    proven = by_size(solutions, "wrong_certified", "wrong")
+    yield judge.bound(says["proven"], proven)
 
 
 def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:

@@ -43,7 +43,8 @@ def measure(experiment: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, 
 def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:
     """Rows of `targets` for Experiment 5's regression network: first validation sequences, at init
     and at the end."""
-    trained = train_regression(setup.model.network(), setup.dataset, setup.training, ctx)
+    settings = setup.model.network()
+    trained = train_regression(settings, setup.dataset, setup.training, ctx)
     rows = []
     for checkpoint in ("init", "final"):
         network = trained.at(checkpoint)
@@ -93,12 +94,14 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
     late = 0
     beyond = followed(once, run, start, setup.further_rounds, anew=True)
     if len(beyond):
-        recovered_late = ended(least, beyond, data, b).error <= setup.recovered
+        polished_late = ended(least, beyond, data, b)
+        recovered_late = polished_late.error <= setup.recovered
         late = int(recovered_late.sum())
     polished = ended(least, run.points, data, b)
     recovered = polished.error <= setup.recovered
     wrong = polished.exact & ~recovered
-    residual = least.value(polished.points).norm(dim=-1)
+    residuals = least.value(polished.points)
+    residual = residuals.norm(dim=-1)
     least_residual = int(residual.nan_to_num(torch.inf).argmin())
     best = polished.points[least_residual]
     solutions = distinct(polished.points[polished.exact])
@@ -124,7 +127,8 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
 
 def rank_of(spectrum: Tensor) -> int:
     """Singular values above rounding, len * eps of the largest."""
-    rounding = len(spectrum) * torch.finfo(spectrum.dtype).eps * spectrum[0]
+    eps = torch.finfo(spectrum.dtype).eps
+    rounding = len(spectrum) * eps * spectrum[0]
     return int((spectrum > rounding).sum())
 
 

@@ -81,13 +81,15 @@ def minimise(
             fall = before - after
             creeps = (fall >= 0) & (fall <= decrease * before)
             status = torch.where(creeps, STALLED, status)
-        finite = torch.isfinite(after) & torch.isfinite(slope).all(-1)
+        finite_slope = torch.isfinite(slope).all(-1)
+        finite = torch.isfinite(after) & finite_slope
         status = torch.where(finite, status, NOT_FINITE)
         x[index] = point
         f[index] = after
         g[index] = slope
         log.add(x, f, g, index, status, work)
-        active[index] = (slope.norm(dim=-1) > tolerance) & (status < STALLED)
+        steep = slope.norm(dim=-1) > tolerance
+        active[index] = steep & (status < STALLED)
     return log.trace(tolerance)
 
 
@@ -116,7 +118,8 @@ class _Log:
         self.points.append(x.clone())
         self.loss.append(f.clone())
         self.norm.append(g.norm(dim=-1))
-        for column, values in ((self.status, status), (self.work, work)):
+        recorded = ((self.status, status), (self.work, work))
+        for column, values in recorded:
             full = values.new_zeros(len(x))
             full[index] = values
             column.append(full)
@@ -155,4 +158,5 @@ def observed_order(
     y = y - y.mean()
     if x.abs().max() <= 1e-9:
         return float("nan")
-    return float((x * y).sum() / x.square().sum())
+    product = (x * y).sum()
+    return float(product / x.square().sum())

@@ -46,8 +46,10 @@ def outcomes(setup: AttentionNewton, contest: pd.DataFrame) -> Figure:
 
     def panel(ax: Axes, size: str) -> None:
         by_method = chosen(blind, size=size).groupby("method")
-        counts = by_method[["recovered", "wrong", "starts"]].sum().reindex(setup.method[::-1])
-        counts["none"] = counts["starts"] - counts["recovered"] - counts["wrong"]
+        sums = by_method[["recovered", "wrong", "starts"]].sum()
+        counts = sums.reindex(setup.method[::-1])
+        not_recovered = counts["starts"] - counts["recovered"]
+        counts["none"] = not_recovered - counts["wrong"]
         shares = counts.div(counts["starts"], axis=0)
         left = np.zeros(len(shares))
         places = range(len(shares))
@@ -63,7 +65,8 @@ def outcomes(setup: AttentionNewton, contest: pd.DataFrame) -> Figure:
                 edgecolor="white",
             )
             left = left + share
-        ax.set_yticks(places, [name(method) for method in shares.index])
+        names = [name(method) for method in shares.index]
+        ax.set_yticks(places, names)
         ax.grid(False)
 
     titles = {size: f"n × d = {size.replace('x', ' × ')}" for size in newton_claims.sizes(contest)}
@@ -87,7 +90,8 @@ class AttentionNewtonAnalysis(Analysis):
     def figures(self) -> Figures:
         if "contest" not in self.tables:
             return {}
-        return {"outcomes": partial(outcomes, self.experiment, self.tables["contest"])}
+        contest = self.tables["contest"]
+        return {"outcomes": partial(outcomes, self.experiment, contest)}
 
     def claims(self) -> list[Claim]:
         return newton_claims.claims(self.experiment, self.tables)

@@ -60,10 +60,14 @@ def newton_direction(
     status = torch.full((len(x),), OK)
     direction = torch.empty_like(g)
     # LAPACK lets a pivot of rounding size pass: hand those to the eigenvalues too
-    pivots = factor.diagonal(dim1=-2, dim2=-1).square()
-    largest = hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
-    rounding = g.shape[-1] * torch.finfo(g.dtype).eps * largest
-    good = (failed == 0) & (pivots.amin(-1) > rounding)
+    diagonal = factor.diagonal(dim1=-2, dim2=-1)
+    pivots = diagonal.square()
+    entries = hessian.diagonal(dim1=-2, dim2=-1)
+    largest = entries.abs().amax(-1)
+    eps = torch.finfo(g.dtype).eps
+    rounding = g.shape[-1] * eps * largest
+    resolved = pivots.amin(-1) > rounding
+    good = (failed == 0) & resolved
     right = g[good].unsqueeze(-1)
     solution = torch.cholesky_solve(right, factor[good])
     direction[good] = -solution.squeeze(-1)
@@ -83,8 +87,10 @@ def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, T
     """
     n = g.shape[-1]
     identity = torch.eye(n, dtype=g.dtype)
-    finite = torch.isfinite(hessian).all(-1).all(-1)
-    safe = torch.where(finite[:, None, None], hessian, identity)
+    finite_rows = torch.isfinite(hessian).all(-1)
+    finite = finite_rows.all(-1)
+    is_finite = finite[:, None, None]
+    safe = torch.where(is_finite, hessian, identity)
     values, vectors = torch.linalg.eigh(safe)
     sizes = values.abs()
     largest = sizes.amax(-1, keepdim=True)
@@ -95,12 +101,15 @@ def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, T
         inverse = 1 / floored.clamp_min(number.tiny)
     else:
         inverse = 1 / torch.where(zero, torch.inf, values)
-    rotated = (vectors.mT @ g.unsqueeze(-1)).squeeze(-1)
+    product = vectors.mT @ g.unsqueeze(-1)
+    rotated = product.squeeze(-1)
     scaled = (inverse * rotated).unsqueeze(-1)
     direction = -(vectors @ scaled).squeeze(-1)
     direction = torch.where(finite.unsqueeze(-1), direction, 0.0)
-    status = torch.where((values < 0).any(-1), INDEFINITE, OK)
-    status = torch.where(zero.any(-1), SINGULAR, status)
+    negative = (values < 0).any(-1)
+    status = torch.where(negative, INDEFINITE, OK)
+    singular = zero.any(-1)
+    status = torch.where(singular, SINGULAR, status)
     status = torch.where(finite, status, NOT_FINITE)
     return direction, status
 
@@ -130,7 +139,8 @@ def conjugate_gradients(
         image = product(direction)
         count += running
         curve = (direction * image).sum(-1)
-        rounding = eps * direction.norm(dim=-1) * image.norm(dim=-1)
+        sizes = direction.norm(dim=-1)
+        rounding = eps * sizes * image.norm(dim=-1)
         flat = running & ~(curve > rounding)
         status = torch.where(flat, INDEFINITE, status)
         if iteration == 0:
@@ -143,7 +153,8 @@ def conjugate_gradients(
         running = running & (new.sqrt() > target)
         ratio = torch.where(running, new / square, 0.0)
         conjugate = residual + ratio.unsqueeze(-1) * direction
-        direction = torch.where(running.unsqueeze(-1), conjugate, direction)
+        column = running.unsqueeze(-1)
+        direction = torch.where(column, conjugate, direction)
         square = torch.where(running, new, square)
     return step, status, count
 
@@ -160,14 +171,17 @@ def backtrack(
     """Largest length 2^-k with f(x + t p) <= f + 1e-4 t g^T p, allowing for rounding of f; 0 and
     STALLED if none."""
     slope = (g * direction).sum(-1)
-    slack = 8 * torch.finfo(f.dtype).eps * f.abs()
+    eps = torch.finfo(f.dtype).eps
+    slack = 8 * eps * f.abs()
     length = torch.ones_like(f)
     open_ = torch.ones(len(f), dtype=torch.bool)
     for _ in range(halvings):
         index = open_.nonzero().squeeze(-1)
         t = length[index]
-        trial = objective.value(x[index] + t.unsqueeze(-1) * direction[index])
-        allowed = f[index] + ARMIJO * t * slope[index] + slack[index]
+        step = t.unsqueeze(-1) * direction[index]
+        trial = objective.value(x[index] + step)
+        fall = ARMIJO * t * slope[index]
+        allowed = f[index] + fall + slack[index]
         accepted = trial <= allowed
         open_[index[accepted]] = False
         if not open_.any():

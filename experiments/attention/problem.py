@@ -39,7 +39,8 @@ def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float) -> Objecti
     def product(flat: Tensor, direction: Tensor) -> Tensor:
         x = att.unvec(flat, d)
         step = att.unvec(direction, d)
-        return att.vec(att.hessian_vector_product(x, w, v, b, step, gamma))
+        image = att.hessian_vector_product(x, w, v, b, step, gamma)
+        return att.vec(image)
 
     return Objective(value, gradient, hessian, product)
 
@@ -81,8 +82,10 @@ class Problem:
     def predicted_shift(self, gamma: float) -> float:
         """|X* - X| / |X| to first order: the Gauss–Newton step at the data, (J^T J + gamma)^-1 (J^T
         c + gamma x)."""
-        jac = att.jacobian(self.x, self.w, self.v).flatten(0, 1)
-        residual = att.residual(self.x, self.w, self.v, self.b).flatten()
+        blocks = att.jacobian(self.x, self.w, self.v)
+        jac = blocks.flatten(0, 1)
+        matrix = att.residual(self.x, self.w, self.v, self.b)
+        residual = matrix.flatten()
         right = jac.T @ residual + gamma * self.data
         values, vectors = torch.linalg.eigh(jac.T @ jac)
         shift = max(gamma, torch.finfo(values.dtype).tiny)
@@ -119,7 +122,8 @@ def follow(
     trace = minimise(objective, start.unsqueeze(0), step, steps, tolerance)
     point = trace.points[-1, 0]
     hessian = objective.hessian(point.unsqueeze(0))
-    smallest = float(torch.linalg.eigvalsh(hessian)[0, 0])
+    eigenvalues = torch.linalg.eigvalsh(hessian)
+    smallest = float(eigenvalues[0, 0])
     gradient_norm = float(trace.gradient_norm[-1, 0])
     if not gradient_norm <= limit:
         return point, smallest, "not converged"
@@ -153,12 +157,15 @@ def invariances(layer: Heads, n: int) -> Tensor:
     wherever there are fewer outputs than unknowns.
     """
     d = layer.width
-    rows = torch.cat([layer.w.flatten(0, 1), layer.v.mT.flatten(0, 1)])
+    scores = layer.w.flatten(0, 1)
+    rows = torch.cat([scores, layer.v.mT.flatten(0, 1)])
     together = _null(rows)
-    rows_and_columns = torch.cat([rows, layer.w.mT.flatten(0, 1)])
+    columns = layer.w.mT.flatten(0, 1)
+    rows_and_columns = torch.cat([rows, columns])
     alone = _null(rows_and_columns)
     identity = torch.eye(n, dtype=rows.dtype)
-    ones = torch.ones(n, 1, dtype=rows.dtype) / n**0.5
+    row = torch.ones(n, 1, dtype=rows.dtype)
+    ones = row / n**0.5
     single_moves = torch.kron(identity, alone)
     common_moves = torch.kron(ones, together)
     moves = torch.cat([single_moves, common_moves], dim=1)
@@ -188,13 +195,15 @@ class Ended:
 
 def relative_error(points: Tensor, data: Tensor) -> Tensor:
     """|X - X_true| / |X_true| of points (..., N), data (N,)."""
-    return (points - data).norm(dim=-1) / data.norm()
+    distance = (points - data).norm(dim=-1)
+    return distance / data.norm()
 
 
 def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended:
     """Polish every end by Newton's method on the equations; one off to infinity solves nothing:
     error inf."""
-    near = ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm()
+    sizes = ends.nan_to_num(torch.inf).norm(dim=-1)
+    near = sizes < FAR * data.norm()
     kept = torch.isfinite(ends).all(-1) & near
     ends = torch.where(kept.unsqueeze(-1), ends, 0.0)
     points = polished(problem, ends)

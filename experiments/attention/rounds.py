@@ -84,5 +84,6 @@ def followed(once: Once, run: Run, start: Tensor, rounds: int, anew: bool = Fals
     if not bool(left.any()):
         return run.points[left]
     if anew:
-        return once(start[left], int(run.rounds[left].max()) + rounds).points
+        used = int(run.rounds[left].max())
+        return once(start[left], used + rounds).points
     return once(run.points[left], rounds).points

@@ -74,14 +74,16 @@ class AttentionHessian(c.Experiment):
         """Random searches over every size and radius, the ascent over small sizes and its own
         radii."""
         cells = []
-        for search, tokens, width in product(self.search, self.tokens, self.width):
+        searches = product(self.search, self.tokens, self.width)
+        for search, tokens, width in searches:
             ascent = search == "ascent"
             if ascent and tokens * width > self.ascent_entries:
                 continue
             seconds = self._seconds(tokens * width, ascent)
             for radius in self.ascent_radius if ascent else self.radius:
                 params: dict[str, c.Scalar] = {"search": search, "tokens": tokens, "width": width}
-                cells.append(c.Cell(params | {"radius": radius}, seconds, 0.4))
+                cell = c.Cell(params | {"radius": radius}, seconds, 0.4)
+                cells.append(cell)
         return cells
 
     def _seconds(self, entries: int, ascent: bool) -> float:
@@ -166,7 +168,8 @@ class AttentionNewton(Judged):
                 params: dict[str, c.Scalar] = {"study": study, "size": size}
                 if study in IN_ROUNDS:
                     params |= {"progress": self.progress, "further_rounds": self.further_rounds}
-                cells.append(c.Cell(params, self._seconds(study), 0.5))
+                seconds = self._seconds(study)
+                cells.append(c.Cell(params, seconds, 0.5))
         return cells
 
     def _seconds(self, study: str) -> float:

@@ -48,7 +48,8 @@ def theorem_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict
     for index in range(setup.problems):
         problem = draw(n, d, setup.score_scale, index, ctx)
         theorem.append({"problem": index} | theorem_row(problem))
-        scan += [{"problem": index} | row for row in scan_rows(problem, setup.scan)]
+        scanned = scan_rows(problem, setup.scan)
+        scan += [{"problem": index} | row for row in scanned]
     return {"theorem": theorem, "scan": scan}
 
 
@@ -89,12 +90,15 @@ def theorem_row(problem: Problem) -> Row:
     minimiser, convexity, status = follow(objective, data, "full", 50, 0.0, limit)
     lipschitz = BOUNDS["H.10"].printed(n, d, radius)
     distance = 0.1 * convexity / lipschitz
-    offsets = torch.eye(n * d, dtype=torch.float64)[:8]
+    identity = torch.eye(n * d, dtype=torch.float64)
+    offsets = identity[:8]
     starts = minimiser + distance * offsets
     steps = math.ceil(math.log2(1 / ACCURACY))
     trace = minimise(objective, starts, "full", steps, 0.0)
     errors = (trace.points - minimiser).norm(dim=-1)
     contraction = errors[1] / errors[0]
+    last = float(errors[-1].max())
+    recovery_error = relative_error(minimiser, data)
     return {
         "radius": radius,
         "admissible_gamma": gamma,
@@ -104,10 +108,10 @@ def theorem_row(problem: Problem) -> Row:
         "admitted_share": distance / float(size),
         "first_contraction": float(contraction.max()),
         "steps_allowed": steps,
-        "excess": float(errors[-1].max()) / (ACCURACY * distance),
+        "excess": last / (ACCURACY * distance),
         "steps_from_data": steps_between(objective, data, minimiser),
         "norm_share": float(minimiser.norm() / size),
-        "recovery_error": float(relative_error(minimiser, data)),
+        "recovery_error": float(recovery_error),
         "status": status,
     }
 
@@ -115,8 +119,10 @@ def theorem_row(problem: Problem) -> Row:
 def steps_between(objective: Objective, start: Tensor, minimiser: Tensor) -> int:
     """Full Newton steps from a start, which may be far outside the admitted ball, to within 1e-6 of
     the minimiser; -1 if 20 are too few."""
-    trace = minimise(objective, start.unsqueeze(0), "full", 20, 0.0)
-    distances = (trace.points[:, 0] - minimiser).norm(dim=-1)
+    starts = start.unsqueeze(0)
+    trace = minimise(objective, starts, "full", 20, 0.0)
+    differences = trace.points[:, 0] - minimiser
+    distances = differences.norm(dim=-1)
     arrived = (distances <= 1e-6 * minimiser.norm()).nonzero()
     if len(arrived):
         return int(arrived[0])
@@ -157,19 +163,23 @@ def sphere_row(problem: Problem, start: Tensor, steps: int) -> Row:
     paths = newton_path(problem.equations, start, steps)
     errors = relative_error(paths, problem.data)
     arrived = errors[-1] <= ARRIVED
-    certified = torch.tensor([problem.certificate(point).certified for point in start])
-    residual = problem.equations.value(paths[-1]).nan_to_num(torch.inf)
-    solved = residual.norm(dim=-1) <= ARRIVED * problem.b.norm()
+    proved = [problem.certificate(point).certified for point in start]
+    certified = torch.tensor(proved)
+    values = problem.equations.value(paths[-1])
+    residual = values.nan_to_num(torch.inf)
+    limit = ARRIVED * problem.b.norm()
+    solved = residual.norm(dim=-1) <= limit
     orders = []
     for path in errors[:, arrived].unbind(1):
         order = observed_order(path, ORDER_FLOOR)
         if not math.isnan(order):
             orders.append(order)
+    certified_solved = certified & solved
     return {
         "starts": len(start),
         "converged": int(arrived.sum()),
         "certified": int(certified.sum()),
-        "certified_solved": int((certified & solved).sum()),
+        "certified_solved": int(certified_solved.sum()),
         "order": float(torch.tensor(orders).median()) if orders else math.nan,
     }
 
@@ -180,7 +190,8 @@ def directions(setup: AttentionNewton, problem: Problem, generator: torch.Genera
     shape = (setup.sphere_starts - half, len(problem.data))
     random = torch.randn(shape, generator=generator, dtype=torch.float64)
     random = random / random.norm(dim=-1, keepdim=True)
-    jacobian = problem.layer.jacobian(problem.x).flatten(0, 1)
+    blocks = problem.layer.jacobian(problem.x)
+    jacobian = blocks.flatten(0, 1)
     vectors = torch.linalg.svd(jacobian).Vh.flip(0)
     both_ways = torch.stack([vectors, -vectors], 1)
     singular = both_ways.flatten(0, 1)
@@ -194,8 +205,11 @@ def newton_path(least: LeastSquares, start: Tensor, steps: int) -> Tensor:
     for _ in range(steps):
         x = path[-1]
         residual = least.value(x).unsqueeze(-1)
-        move, failed = torch.linalg.solve_ex(least.jacobian(x), residual)
+        jacobian = least.jacobian(x)
+        move, failed = torch.linalg.solve_ex(jacobian, residual)
         new = x - move.squeeze(-1)
-        moved = (failed == 0) & torch.isfinite(new).all(-1)
-        path.append(torch.where(moved.unsqueeze(-1), new, x))
+        finite = torch.isfinite(new).all(-1)
+        moved = (failed == 0) & finite
+        point = torch.where(moved.unsqueeze(-1), new, x)
+        path.append(point)
     return torch.stack(path)
