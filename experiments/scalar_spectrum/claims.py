@@ -80,7 +80,8 @@ def _not_comparable(claim: Claim, why: str) -> Claim:
 
 def _relative_range(values: pd.Series[float]) -> float:
     """Largest less smallest value, over the largest size."""
-    return np.ptp(values) / np.abs(values).max()
+    scale = np.abs(values).max()
+    return np.ptp(values) / scale
 
 
 def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
@@ -88,17 +89,21 @@ def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     networks = ["scaled_width", "seed"]
     spectra = [*networks, "sigma"]
     fixed = chosen(frame, targets="fixed")
-    sharpness = fixed.groupby(spectra)["eigenvalue"].max().unstack()
+    of_networks = fixed.groupby(spectra)["eigenvalue"]
+    sharpness = of_networks.max().unstack()
     low = sharpness.columns.min()
     if 1.0 in sharpness.columns and low < 1:
         ratio = sharpness[1.0] / sharpness[low]
         count = f"smallest over {len(sharpness)} networks"
         detail = f"sharpness at sigma = 1 over sigma = {low:g}, {count}"
-        yield "", judge.exact(says["normalising_sharpens"], float(ratio.min()), detail)
+        smallest = float(ratio.min())
+        yield "", judge.exact(says["normalising_sharpens"], smallest, detail)
     detail = "relative spread of (largest, smallest eigenvalue)/sigma^2 over sigma"
     for targets, part in frame.groupby("targets"):
-        scaled = part.assign(unit=part["eigenvalue"] / part["sigma"] ** 2)
-        extremes = scaled.groupby(spectra)["unit"].agg(["max", "min"])
+        per_variance = part["eigenvalue"] / part["sigma"] ** 2
+        scaled = part.assign(unit=per_variance)
+        by_spectrum = scaled.groupby(spectra)["unit"]
+        extremes = by_spectrum.agg(["max", "min"])
         spreads = extremes.groupby(networks).agg(_relative_range)
         spread = float(spreads.to_numpy().max())
         yield f"targets {targets}", judge.exact(says["proportional"], spread, detail)
@@ -106,16 +111,22 @@ def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 
 def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = tables["relu_cells"]
-    largest = frame.groupby("seed")["dense"].transform(lambda s: s.abs().max())
-    errors = (frame["eigenvalue"] - frame["dense"]).abs() / largest
+    by_seed = frame.groupby("seed")["dense"]
+    largest = by_seed.transform(lambda s: s.abs().max())
+    differences = (frame["eigenvalue"] - frame["dense"]).abs()
+    errors = differences / largest
     error = float(errors.max())
     yield "", judge.exact(says["relu_closed_form"], error, "relative to a dense eigensolver")
     density = tables["density"]
-    unit = density.assign(unit=density["eigenvalue"] / density["share"])
-    unit["rank"] = unit.groupby(["seed", "cell", "copies"])["unit"].rank(method="first")
-    spreads = unit.groupby(["seed", "cell", "rank"])["unit"].agg(_relative_range)
+    per_share = density["eigenvalue"] / density["share"]
+    unit = density.assign(unit=per_share)
+    by_copies = unit.groupby(["seed", "cell", "copies"])["unit"]
+    unit["rank"] = by_copies.rank(method="first")
+    by_rank = unit.groupby(["seed", "cell", "rank"])["unit"]
+    spreads = by_rank.agg(_relative_range)
     detail = "relative spread of eigenvalue/density when samples x <= 0 are repeated"
-    yield "", judge.exact(says["density"], float(spreads.max()), detail)
+    spread = float(spreads.max())
+    yield "", judge.exact(says["density"], spread, detail)
 
 
 def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
@@ -128,7 +139,8 @@ def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     wrong = inside["zeros"] != width - 1
     wrong |= inside["plus"] != width - 2
     wrong |= inside["minus"] != width - 2
-    yield "", judge.exact(says["theorem6_multiplicities"], float(wrong.sum()), networks)
+    count = float(wrong.sum())
+    yield "", judge.exact(says["theorem6_multiplicities"], count, networks)
     triple = chosen(inside, member="triple")
     below = triple["lower"] - triple["theorem"]
     above = triple["theorem"] - triple["upper"]
@@ -142,7 +154,8 @@ def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
     """The counts that the paper's corollary and theorem state, counted among dense eigenvalues."""
     rows = []
     nothing = pd.DataFrame({"seed": []})
-    for seed, frame in tables.get("relu_cells", nothing).groupby("seed"):
+    of_cells = tables.get("relu_cells", nothing)
+    for seed, frame in of_cells.groupby("seed"):
         sizes = frame["dense"].abs()
         near = 1e-9 * sizes.max()
         for cell, part in frame.groupby("cell"):
@@ -152,10 +165,12 @@ def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
                 count = int((distance <= near).sum())
                 rows.append(("bulk_multiplicity", cell, seed, count / 2))
                 rows.append(("outliers", cell, seed, len(part) - count))
-    for seed, frame in tables.get("bias", nothing).groupby("seed"):
+    of_bias = tables.get("bias", nothing)
+    for seed, frame in of_bias.groupby("seed"):
         first = chosen(frame, mix=0).iloc[0]
         in_bulk = int(first["zeros"] + first["plus"] + first["minus"])
-        rows.append(("outliers", "bias", seed, 3 * setup.bias_width - in_bulk))
+        outliers = 3 * setup.bias_width - in_bulk
+        rows.append(("outliers", "bias", seed, outliers))
     if not rows:
         return None
     return pd.DataFrame(rows, columns=["metric", "cell", "seed", "value"])

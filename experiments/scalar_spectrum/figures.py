@@ -77,10 +77,12 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     without lines.
     """
     size = frame["eigenvalue"].abs() / frame["sigma"] ** 2
-    sizes = frame.assign(size=size).groupby(KEYS)["size"].max().unstack()
+    by_run = frame.assign(size=size).groupby(KEYS)["size"]
+    sizes = by_run.max().unstack()
     reference = sizes[1.0] if 1.0 in sizes else sizes.iloc[:, 0]
     share = sizes.div(reference, axis=0)
-    for (targets, kind), runs in share.groupby(["targets", "kind"]):
+    by_kind = share.groupby(["targets", "kind"])
+    for (targets, kind), runs in by_kind:
         style: dict[str, Any]
         if targets == "scaled":  # proportional to σ² as it must be: one line for all of them
             style = {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0}
@@ -127,7 +129,8 @@ def _by_cell(ax: Axes, frame: pd.DataFrame) -> None:
         name = str(cell)
         places = part["index"] + 1
         style = marks(CELL[name], markersize=6, label=NAMES[name])
-        ax.vlines(places, 0, part["eigenvalue"], color=style["color"], linewidth=1)
+        colour = style["color"]
+        ax.vlines(places, 0, part["eigenvalue"], color=colour, linewidth=1)
         ax.plot(places, part["eigenvalue"], **style)
     places = frame["index"] + 1
     text = "dense eigensolver"
@@ -147,8 +150,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def _by_density(ax: Axes, density: pd.DataFrame) -> None:
-    for (cell, kind), part in density.groupby(["cell", "kind"]):
-        by_copies = part.groupby("copies").agg({"share": "first", "eigenvalue": "max"})
+    by_kind = density.groupby(["cell", "kind"])
+    for (cell, kind), part in by_kind:
+        taken = {"share": "first", "eigenvalue": "max"}
+        by_copies = part.groupby("copies").agg(taken)
         top = by_copies.sort_values("share")
         last = top.iloc[-1]
         slope = last["eigenvalue"] / last["share"]

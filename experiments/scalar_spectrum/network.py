@@ -50,17 +50,21 @@ def relu_pairs(w: Tensor, v: Tensor, cells: scalar.CellMoments) -> dict[str, sca
 
 def _block_sums(w: Tensor, v: Tensor) -> Tensor:
     """(2, 4): neurons, |w+v|²/2, |w−v|²/2 and ⟨w, v⟩ of the neurons v > 0 and of those v < 0."""
-    signs = torch.stack([v > 0, v < 0]).to(v.dtype)
+    signs_of_neurons = [v > 0, v < 0]
+    signs = torch.stack(signs_of_neurons).to(v.dtype)
     plus = (w + v).square_() / 2
     minus = (w - v).square_() / 2
-    values = torch.stack([torch.ones_like(v), plus, minus, w * v])
+    counts = torch.ones_like(v)
+    values = torch.stack([counts, plus, minus, w * v])
     return signs @ values.T
 
 
 def default_weights(m: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
     """w and v as torch's Linear(1, m) and Linear(m, 1) begin: uniform up to 1/sqrt(fan in)."""
-    v = 2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1
-    w = (2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1) / m**0.5
+    first = torch.rand(m, generator=stream, dtype=torch.float64)
+    v = 2 * first - 1
+    second = torch.rand(m, generator=stream, dtype=torch.float64)
+    w = (2 * second - 1) / m**0.5
     return w, v
 
 
@@ -112,7 +116,8 @@ class Network:
         """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): mean xδ of the neuron's cell times (v, w) (Eqs. 7, 8, 35, 36).
         O(m)."""
         d = torch.zeros_like(v)
-        for name, mask in self.neurons(v).items():
+        neurons = self.neurons(v)
+        for name, mask in neurons.items():
             slope = torch.dot(w, v * mask)
             d = d + self.moments[name].residual_covariance(slope) * mask
         return d * v, d * w

@@ -35,7 +35,8 @@ class ScalarSpectrumAnalysis(Analysis):
             if self._stored(table):
                 made[name] = partial(make, self.tables)
         if self._stored("pairs"):
-            for left in sorted(self.tables["pairs"]["left"].unique()):
+            lefts = self.tables["pairs"]["left"]
+            for left in sorted(lefts.unique()):
                 name = "fig3_outlier_pairs"
                 if left != 1:
                     name += f"_left_{-left:g}".replace(".", "p")

@@ -74,7 +74,8 @@ class ScalarSpectrum(c.Experiment):
         cells = []
         if "scaling" in self.part:
             for m in self.scaled_width:
-                cells.append(c.Cell({"part": "scaling", "scaled_width": m}, 0.1))
+                cell = c.Cell({"part": "scaling", "scaled_width": m}, 0.1)
+                cells.append(cell)
         if "cells" in self.part:
             cells.append(c.Cell({"part": "cells"}, 0.1))
         if "bias" in self.part:
@@ -82,7 +83,8 @@ class ScalarSpectrum(c.Experiment):
         about: dict[str, c.Scalar]
         if "pairs" in self.part:
             seconds = 2.5 * self.pair_steps / 600
-            for network, rate, left in product(self.network, self.rate, self.left):
+            runs = product(self.network, self.rate, self.left)
+            for network, rate, left in runs:
                 about = {"part": "pairs", "network": network, "rate": rate, "left": left}
                 cells.append(c.Cell(about, seconds))
         if "wedge_scale" in self.part:
@@ -96,7 +98,8 @@ class ScalarSpectrum(c.Experiment):
 
     def _edge_cells(self) -> list[c.Cell]:
         cells = []
-        for network, m, start in product(self.network, self.width, self.start):
+        networks = product(self.network, self.width, self.start)
+        for network, m, start in networks:
             of_neuron = 1e-8 if network == "relu" else 4e-9
             seconds = self.edge_steps * (3e-4 + m * of_neuron)
             about: dict[str, c.Scalar] = {"part": "edge", "network": network, "width": m}
@@ -104,5 +107,6 @@ class ScalarSpectrum(c.Experiment):
             memory = 0.3 + 1.5e-7 * m
             factors = self.factor if m <= self.wide else self.wide_factor
             for factor in factors:
-                cells.append(c.Cell(about | {"factor": factor}, seconds, memory))
+                cell = c.Cell(about | {"factor": factor}, seconds, memory)
+                cells.append(cell)
         return cells

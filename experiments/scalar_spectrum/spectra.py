@@ -102,7 +102,8 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     unscaled = scalar.linear_spectrum(w, v, x0, y0)
     certificate = certified(unscaled, linear_output, layers, x0, y0, ctx)
     rows = []
-    for targets, scale in product(("fixed", "scaled"), setup.scales):
+    settings = product(("fixed", "scaled"), setup.scales)
+    for targets, scale in settings:
         x = scale * x0
         y = scale * y0 if targets == "scaled" else y0
         spectrum = scalar.linear_spectrum(w, v, x, y)
@@ -143,15 +144,17 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         many_x = torch.repeat_interleave(x, times)
         many_y = torch.repeat_interleave(y, times)
         repeated = scalar.relu_spectrum(w, v, many_x, many_y)
-        for name, inside in (("+", many_x > 0), ("-", many_x <= 0)):
+        sides = (("+", many_x > 0), ("-", many_x <= 0))
+        for name, inside in sides:
             share = float(inside.double().mean())
             for group in repeated.select(cell=name).groups:
                 row = {"copies": copies, "cell": name, "share": share}
                 density.append(row | group_row(group))
+    certificate = certified(spectrum, relu_output, layers, x, y, ctx)
     return {
         "relu_cells": _cell_rows(spectrum, dense),
         "density": density,
-        "certificate": [certified(spectrum, relu_output, layers, x, y, ctx)],
+        "certificate": [certificate],
     }
 
 
@@ -187,13 +190,16 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     for i in range(setup.mix_points):
         mix = i / (setup.mix_points - 1)
         angle = torch.tensor(0.5 * torch.pi * mix, dtype=torch.float64)
-        b = across * torch.cos(angle) + v * torch.sin(angle)
+        turned = v * torch.sin(angle)
+        b = across * torch.cos(angle) + turned
         layers = [w, v, b]
         spectrum = scalar.bias_spectrum(w, v, b, x, y)
         if i == 0:
             certificate.append(certified(spectrum, bias_output, layers, x, y, ctx))
-        for rank, value in enumerate(spectrum.select("outlier").expanded()):
-            outliers.append({"mix": mix, "rank": rank, "eigenvalue": float(value)})
+        values = spectrum.select("outlier").expanded()
+        for rank, value in enumerate(values):
+            outlier = {"mix": mix, "rank": rank, "eigenvalue": float(value)}
+            outliers.append(outlier)
         dense = dense_eigenvalues(bias_output, layers, x, y)
         for row in _theorem6_rows(w, v, b, spectrum, dense):
             rows.append({"mix": mix} | row)
@@ -207,19 +213,23 @@ def _theorem6_rows(
     nearest eigenvalue."""
     pair, triple = theorem6_outliers(w, v, b, tolerance=float("inf"))
     lower, upper = triple_bounds(w, v, b)
-    bulk = torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)
+    square = torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2
+    bulk = torch.sqrt(square)
     largest = dense.abs().max()
+    error = relative_gap(spectrum.expanded(), dense)
     shared = {
         "lower": float(lower),
         "upper": float(upper),
-        "dense_error": relative_gap(spectrum.expanded(), dense),
+        "dense_error": error,
         **_counts(dense, bulk),
     }
     rows = []
-    for member, values in (("pair", pair), ("triple", triple)):
+    members = (("pair", pair), ("triple", triple))
+    for member, values in members:
         for value in values:
             distance = (dense - value).abs().min()
-            row = {"member": member, "theorem": float(value), "gap": float(distance / largest)}
+            gap = float(distance / largest)
+            row = {"member": member, "theorem": float(value), "gap": gap}
             rows.append(row | shared)
     return rows
 
@@ -240,7 +250,8 @@ def _counts(dense: Tensor, bulk: Tensor) -> dict[str, int]:
     """How many eigenvalues of the dense Hessian are 0, +r and −r, to 1e-9 of the largest."""
     near = 1e-9 * dense.abs().max()
     counts = {}
-    for name, value in (("zeros", 0.0), ("plus", bulk), ("minus", -bulk)):
+    bulks = (("zeros", 0.0), ("plus", bulk), ("minus", -bulk))
+    for name, value in bulks:
         distances = (dense - value).abs()
         counts[name] = int((distances <= near).sum())
     return counts

@@ -32,7 +32,8 @@ def theorem6_outliers(
             "for other weights"
         )
     gap = torch.sqrt(s**2 + 12 * r2)
-    pair = torch.stack([s + gap, s - gap]) / 2
+    both = torch.stack([s + gap, s - gap])
+    pair = both / 2
     p = -r2 - s**2 / 3
     q = -2 / 27 * s**3 - vv * r2 / 3 + 2 / 3 * ww * r2
     k = torch.arange(3, dtype=s.dtype)
@@ -41,7 +42,8 @@ def theorem6_outliers(
     cosine = 1.5 * q / p * torch.sqrt(-3 / p)
     angle = torch.arccos(cosine.clamp(-1, 1)) / 3
     radius = 2 * torch.sqrt(-p / 3)
-    triple = s / 3 + radius * torch.cos(angle - 2 * torch.pi * k / 3)
+    turns = angle - 2 * torch.pi * k / 3
+    triple = s / 3 + radius * torch.cos(turns)
     return pair, triple.sort(descending=True).values
 
 
@@ -50,7 +52,8 @@ def triple_bounds(w: Tensor, v: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     w, v, b = as_weights(w=w, v=v, b=b)
     s, r2, _, _ = _invariants(w, v, b)
     middle = s / 3
-    reach = 2 / 3 * torch.sqrt(s**2 + 3 * r2)
+    root = torch.sqrt(s**2 + 3 * r2)
+    reach = 2 / 3 * root
     return middle - reach, middle + reach
 
 

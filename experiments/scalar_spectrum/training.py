@@ -40,8 +40,10 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     stream = ctx.torch_generator("scalar_spectrum.pairs.weights")
     w, v = default_weights(m, stream)
     rows = []
-    limit = setup.diverged * network.read(0, w, v).loss
-    for state in descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit):
+    first_loss = network.read(0, w, v).loss
+    limit = setup.diverged * first_loss
+    states = descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit)
+    for state in states:
         ctx.progress(state.step, setup.pair_steps)
         rows += _pair_rows(setup, network, state)
     spectrum = network.spectrum(w, v)
@@ -70,7 +72,8 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[Ro
         "dense_error": error,
     }
     rows = []
-    for name, mask in network.neurons(state.v).items():
+    neurons = network.neurons(state.v)
+    for name, mask in neurons.items():
         moments = network.moments[name]
         target = float(moments.xy / moments.xx)
         row = {"cell": name, "neurons": int(mask.sum()), "target": target}
@@ -87,7 +90,8 @@ def _outlier_pair(pair: scalar.PairProblem | None, target: float) -> Row:
     first, second = map(float, pair.outliers())
     slope = float(pair.slope)
     row = {"slope": slope, "trace": float(pair.trace), "first": first, "second": second}
-    return {**row, "phase": phase_of_slope(slope, target), "status": "ok"}
+    phase = phase_of_slope(slope, target)
+    return {**row, "phase": phase, "status": "ok"}
 
 
 def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -98,7 +102,8 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """
     m = int(cell.params["width"])
     large = cell.params["start"] == "large"
-    network = _edge_network(setup, str(cell.params["network"]), ctx)
+    kind = str(cell.params["network"])
+    network = _edge_network(setup, kind, ctx)
     size = (setup.large_scale if large else setup.small_scale) / m**0.5
     w = size * normal(m, ctx, "edge.w")
     v = size * normal(m, ctx, "edge.v")
@@ -109,7 +114,8 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     rows: list[Row] = []
     losses: list[float] = []
     residuals = []
-    for state in descend(network, w, v, rate, 0.0, setup.edge_steps, limit):
+    states = descend(network, w, v, rate, 0.0, setup.edge_steps, limit)
+    for state in states:
         ctx.progress(state.step, setup.edge_steps)
         losses.append(state.loss)
         status = "ok"
@@ -118,7 +124,8 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         if not state.loss <= limit:
             status = "diverged"
         row = {"step": state.step, "rate": rate, "loss": state.loss}
-        rows.append(row | {"sharpness": state.sharpness, "status": status})
+        measured = {"sharpness": state.sharpness, "status": status}
+        rows.append(row | measured)
         at_an_end = state.step in (0, setup.edge_steps)
         if status == "settled" or (status == "ok" and at_an_end):
             residuals.append(top_residual(network, state))
@@ -127,7 +134,8 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     residual = max(residuals)
     last = rows[-1]
     run = {"rate": rate, "residual": residual, "last": last["step"], "status": last["status"]}
-    return {"edge": rows, "edge_runs": [run], "certificate": [_edge_certificate(residual)]}
+    certificate = _edge_certificate(residual)
+    return {"edge": rows, "edge_runs": [run], "certificate": [certificate]}
 
 
 def _still(losses: list[float]) -> bool:
@@ -167,7 +175,8 @@ def top_residual(network: Network, state: State) -> float:
     """‖H z − λ z‖/λ for the closed-form top eigenpair, H z by differentiating the gradient along
     z."""
     m = len(state.v)
-    outliers = network.spectrum(state.w, state.v).select("outlier")
+    spectrum = network.spectrum(state.w, state.v)
+    outliers = spectrum.select("outlier")
     value = outliers.sharpness
     top = scalar.Spectrum(outliers.groups[:1])
     vector = top.eigenvectors()[:, 0]

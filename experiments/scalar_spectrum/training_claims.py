@@ -58,8 +58,10 @@ def closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
         error = float(errors.max())
         compared = f"{len(errors)} of {steps}"
         yield variant, judge.exact(says["closed_form_in_training"], error, compared)
-        violation = (part["bound"] - part["smallest"]) / part["trace"]
-        yield variant, judge.exact(says["smallest_bound"], float(violation.max()), steps)
+        below = part["bound"] - part["smallest"]
+        violation = below / part["trace"]
+        largest = float(violation.max())
+        yield variant, judge.exact(says["smallest_bound"], largest, steps)
 
 
 def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
@@ -83,7 +85,9 @@ def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
 def phases(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = chosen(tables["pairs"], status="ok")
     target = frame["target"]
-    signs = {"θ* > 0": frame[target > 0], "θ* < 0": frame[target < 0]}
+    positive = frame[target > 0]
+    negative = frame[target < 0]
+    signs = {"θ* > 0": positive, "θ* < 0": negative}
     for name, part in signs.items():
         if len(part):
             violation = _phase_violation(part, True)
@@ -95,9 +99,11 @@ def phases(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     if len(solved):
         trace = solved["trace"]
         first_error = (solved["first"] - trace).abs()
-        error = np.maximum(first_error, solved["second"].abs()) / trace
+        second_error = solved["second"].abs()
+        error = np.maximum(first_error, second_error) / trace
         steps = f"{len(solved)} steps at the solution"
-        yield "", judge.exact(says["rank_one"], float(error.max()), steps)
+        largest = float(error.max())
+        yield "", judge.exact(says["rank_one"], largest, steps)
 
 
 def pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
@@ -109,19 +115,23 @@ def pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     lowest = rates.min()
     tests = {lowest: LOW}
     tests.setdefault(rates.max(), HIGH)
-    for (network, left), part in frame.groupby(["network", "left"]):
+    by_network = frame.groupby(["network", "left"])
+    for (network, left), part in by_network:
         for rate, tests_at_rate in tests.items():
-            runs = chosen(part, rate=rate).groupby("seed")["second"]
+            at_rate = chosen(part, rate=rate)
+            runs = at_rate.groupby("seed")["second"]
             variant = f"{network} on {wedge_name(left)} at rate {rate:g}"
             for name, test in tests_at_rate.items():
                 votes = [(seed, test(second.to_numpy())) for seed, second in runs]
                 yield variant, _voted(setup, says[name], _ballot(votes))
-    yield "", _damping(setup, chosen(frame, rate=lowest), says["damping"])
+    slow = chosen(frame, rate=lowest)
+    yield "", _damping(setup, slow, says["damping"])
 
 
 def paired_steps(tables: Tables) -> pd.DataFrame:
     """The recorded steps of the runs that did not diverge; cell: "" for linear networks."""
-    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
+    cells = tables["pairs"]["cell"].fillna("")
+    frame = tables["pairs"].assign(cell=cells)
     return chosen(frame, status="ok")
 
 
@@ -133,10 +143,12 @@ def _damping(setup: ScalarSpectrum, frame: pd.DataFrame, says: Statement) -> Cla
     """When a low rate is low enough for the second outlier to reach zero from above: an overdamped
     heavy ball."""
     votes = []
-    for (_, _, seed), run in frame.groupby(["network", "left", "seed"]):
+    by_run = frame.groupby(["network", "left", "seed"])
+    for (_, _, seed), run in by_run:
         if run["phase"].iloc[0] == "early":
             end = run.iloc[-1]
-            limit = (1 - setup.momentum**0.5) ** 2 / end["rate"]
+            damping = (1 - setup.momentum**0.5) ** 2
+            limit = damping / end["rate"]
             overdamped = end["trace"] < limit
             turns = LOW["turns_positive"](run["second"].to_numpy())
             votes.append((seed, turns == overdamped))
@@ -158,7 +170,8 @@ HIGH: Tests = {
 def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per edge run: first, highest and last loss, range of sharpness·rate/2 over the last
     steps, settled."""
-    frame = frame.sort_values("step").assign(ratio=frame["sharpness"] * frame["rate"] / 2)
+    ratio = frame["sharpness"] * frame["rate"] / 2
+    frame = frame.sort_values("step").assign(ratio=ratio)
     rows = []
     for key, run in frame.groupby(RUN):
         tail = run.tail(TAIL)
@@ -184,7 +197,8 @@ def edge(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     count = f"{len(settled)} settled runs"
     yield "", judge.exact(says["settled_below_threshold"], highest, count)
     widest = f"widths up to {int(runs['width'].max()):,}"
-    yield "", judge.exact(says["live_meter"], float(residual.max()), widest)
+    largest = float(residual.max())
+    yield "", judge.exact(says["live_meter"], largest, widest)
     for network, part in runs.groupby("network"):
         yield from _edge_of(setup, str(network), part, says)
 
@@ -195,16 +209,21 @@ def _edge_of(setup: ScalarSpectrum, network: str, runs: pd.DataFrame, says: Says
     def within(start: str, name: str) -> pd.DataFrame:
         limits = says[name]
         part = chosen(runs, start=start)
-        return part[(part["factor"] > limits.low) & (part["factor"] < limits.high)]
+        above = part["factor"] > limits.low
+        below = part["factor"] < limits.high
+        return part[above & below]
 
     for width, part in within("large", "catapult").groupby("width"):
-        shown = part.assign(shown=part["rose"] & part["settled"])
+        raised = part["rose"] & part["settled"]
+        shown = part.assign(shown=raised)
         yield f"{network} m={width:,}", _voted(setup, says["catapult"], shown)
     lost = within("large", "divergence")
     shown = lost.assign(shown=lost["diverged"])
     yield network, _voted(setup, says["divergence"], shown)
-    climbed = runs[(runs["start"] == "small") & (runs["factor"] < 1)]
-    distance = (climbed["high"] / climbed["factor"] - 1).abs()
+    small = runs["start"] == "small"
+    climbed = runs[small & (runs["factor"] < 1)]
+    quotient = climbed["high"] / climbed["factor"]
+    distance = (quotient - 1).abs()
     near = distance < says["climbs"].high
     shown = climbed.assign(shown=climbed["settled"] & near)
     yield network, _voted(setup, says["climbs"], shown)

@@ -35,7 +35,8 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
         colour = COLOURS[value == "second"]
         text = texts[value]
         style: dict[str, Any] = {"linewidth": 1.6, "label": f"{text}, first seed"}
-        for i, (_, run) in enumerate(part.groupby("seed")):
+        by_seed = enumerate(part.groupby("seed"))
+        for i, (_, run) in by_seed:
             steps = run["step"]
             ax.plot(steps, run[value], color=colour, **style)
             style = {"linewidth": 0.6, "alpha": 0.6, "label": f"{text}, other seeds"}
@@ -44,7 +45,8 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
                 ax.plot(steps, run["trace"], "--", color="black", **trace_style)
         if value == "second":
             ax.axhline(0, color="0.3", linestyle=":", linewidth=1)
-        if float(part["step"].max()) > 200 and rate == rates[-1]:
+        last_step = float(part["step"].max())
+        if last_step > 200 and rate == rates[-1]:
             ax.set_xlim(0, 150)  # the rest is zero
         if (network, rate) == runs[0]:
             ax.set_ylabel(names[value])
@@ -77,7 +79,8 @@ def _ratio_axis(ax: Axes) -> None:
     ticks = {0.25: "1/4", 0.5: "1/2", 1: "1", 2: "2", 4: "4"}
     ax.set_yscale("log")
     ax.set_ylim(0.12, 7)
-    ax.set_yticks(list(ticks), list(ticks.values()))
+    texts = list(ticks.values())
+    ax.set_yticks(list(ticks), texts)
     ax.yaxis.set_minor_locator(NullLocator())
 
 
@@ -85,7 +88,8 @@ def edge_of_stability(tables: Tables) -> Figure:
     """Sharpness over 2/rate along gradient descent at the largest width, from small and from large
     weights."""
     frame = first_seed(tables["edge"]).sort_values("step")
-    frame = frame.assign(ratio=frame["sharpness"] * frame["rate"] / 2)
+    ratio = frame["sharpness"] * frame["rate"] / 2
+    frame = frame.assign(ratio=ratio)
     width = int(frame["width"].max())
     frame = chosen(frame, width=width)
     factors = sorted(frame["factor"].unique())
@@ -100,7 +104,8 @@ def edge_of_stability(tables: Tables) -> Figure:
             if (run["status"] == "settled").any():  # it stays where it is
                 end = run.iloc[-1:]
                 last_step = max(40, run["step"].max())
-                run = pd.concat([run, end.assign(step=last_step)])
+                repeated = end.assign(step=last_step)
+                run = pd.concat([run, repeated])
             shown = run[run["ratio"] < 6]
             steps = shown["step"]
             style = look(i, linewidth=1, markevery=5, markersize=3.5)
@@ -108,7 +113,8 @@ def edge_of_stability(tables: Tables) -> Figure:
             style["label"] = f"rate = {factor:g} × 2/λ₁ of the reference"
             ax.plot(steps, shown["ratio"], **style)
             if len(shown) < len(run):
-                ax.plot(steps.iloc[-1:], [5.5], **look(i, markersize=6))
+                mark = look(i, markersize=6)
+                ax.plot(steps.iloc[-1:], [5.5], **mark)
         ax.axhline(1, color="black", linestyle=":", linewidth=1, label="edge of stability")
         ax.set_xlim(0, 40)
         _ratio_axis(ax)

@@ -61,7 +61,8 @@ def _run(
     settings."""
     kind = str(cell.params["network"])
     generator = ctx.numpy_generator(f"scalar_spectrum.wedge_scale/{start}")
-    data = wedge(setup.samples, generator, left=float(cell.params["left"]))
+    left = float(cell.params["left"])
+    data = wedge(setup.samples, generator, left=left)
     network = Network(kind, *(sigma * torch.from_numpy(a) for a in data))
     stream = ctx.torch_generator(f"scalar_spectrum.wedge_scale.weights/{start}")
     w, v = default_weights(setup.pair_width, stream)
@@ -70,16 +71,19 @@ def _run(
         name = "+"
     moments = network.moments[name]
     target = float(moments.xy / moments.xx)
-    limit = setup.diverged * network.read(0, w, v).loss
+    first_loss = network.read(0, w, v).loss
+    limit = setup.diverged * first_loss
     second = []
     away = 0
     status = "no neuron in this cell"
-    for state in descend(network, w, v, max(setup.rate), setup.momentum, STEPS, limit):
+    states = descend(network, w, v, max(setup.rate), setup.momentum, STEPS, limit)
+    for state in states:
         if name not in state.pairs:
             break
         pair = state.pairs[name]
         second.append(float(pair.outliers()[1]))
-        near = abs(float(pair.slope) - target) <= STILL * abs(target)
+        distance = abs(float(pair.slope) - target)
+        near = distance <= STILL * abs(target)
         away = 0 if near else state.step
         status = "moving"
         if near:
@@ -95,7 +99,8 @@ def shape(second: Sequence[float]) -> dict[str, float]:
     """first, lowest, highest and last (that is not zero on the run's scale), and the changes of
     sign."""
     if not second:
-        return dict.fromkeys(("first", "lowest", "highest", "last", "changes"), float("nan"))
+        names = ("first", "lowest", "highest", "last", "changes")
+        return dict.fromkeys(names, float("nan"))
     values = np.asarray(second)
     return {
         "first": values[0],
@@ -115,7 +120,9 @@ def seen(second: np.ndarray) -> np.ndarray:
 
 def changes(second: np.ndarray) -> int:
     """How often the sign changes."""
-    return int((np.diff(np.sign(seen(second))) != 0).sum())
+    signs = np.sign(seen(second))
+    switches = np.diff(signs) != 0
+    return int(switches.sum())
 
 
 def wedge_name(left: float) -> str:
@@ -127,9 +134,11 @@ def wedge_name(left: float) -> str:
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The runs that start in the early phase (λ2 < 0), with a column for each printed pattern."""
-    runs = table[(table["first"] < 0) & table["status"].isin(["settled", "moving", "diverged"])]
+    known = table["status"].isin(["settled", "moving", "diverged"])
+    runs = table[(table["first"] < 0) & known]
     once = runs["changes"] == 1
-    stays = (runs["last"] > 0) & (runs["status"] == "settled")
+    settled = runs["status"] == "settled"
+    stays = (runs["last"] > 0) & settled
     return runs.assign(turns_positive=once & stays, wiggles=runs["changes"] >= WIGGLES)
 
 
@@ -137,7 +146,8 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     """network, left, sigma, n and the share of runs with each pattern."""
     keys = ["network", "left", "sigma"]
     by = shown(table).groupby(keys)
-    return by[list(PATTERNS)].mean().assign(n=by.size()).reset_index()
+    means = by[list(PATTERNS)].mean()
+    return means.assign(n=by.size()).reset_index()
 
 
 def best(runs: pd.DataFrame) -> tuple[float, float]:
@@ -177,7 +187,8 @@ def figure(tables: Tables) -> Figure:
     table = shares(tables["wedge_scale"])
 
     def panel(ax: Axes, name: str) -> None:
-        for i, ((network, left), part) in enumerate(table.groupby(["network", "left"])):
+        by_network = enumerate(table.groupby(["network", "left"]))
+        for i, ((network, left), part) in by_network:
             kind = {"relu": "ReLU"}.get(str(network), network)
             style: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i]}
             style["label"] = f"{kind}, {wedge_name(float(left))}"
