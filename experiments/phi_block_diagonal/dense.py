@@ -43,7 +43,8 @@ def dense_curvature(model: nn.Sequential, x: Tensor, y: Tensor) -> tuple[Tensor,
     residual = (p - target) / count
     products = p.unsqueeze(2) * p.unsqueeze(1)
     curved = (torch.diag_embed(p) - products) / count
-    extended = torch.cat([h, torch.ones_like(h[:, :1])], 1)
+    one = torch.ones_like(h[:, :1])
+    extended = torch.cat([h, one], 1)
     jacobian = _jacobian(trunk, x)
 
     inner = curved @ weight  # (B, K, d): A W
@@ -81,13 +82,15 @@ def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
     parameters = list(trunk.parameters())
     value = (trunk(x) * weights).sum()
     gradients = torch.autograd.grad(value, parameters, create_graph=True)
-    flat = torch.cat([g.flatten() for g in gradients])
+    flat_gradients = [g.flatten() for g in gradients]
+    flat = torch.cat(flat_gradients)
     rows = []
     for column in torch.eye(len(flat), dtype=flat.dtype):
         products = torch.autograd.grad(
             flat, parameters, column, retain_graph=True, materialize_grads=True
         )
-        rows.append(torch.cat([product.flatten() for product in products]))
+        row = [product.flatten() for product in products]
+        rows.append(torch.cat(row))
     matrix = torch.stack(rows)
     return (matrix + matrix.mT) / 2
 
@@ -97,14 +100,17 @@ def _assemble(trunk: Tensor, cross: Tensor, head: Tensor, classes: int) -> Tenso
     1)^2)."""
     size = len(cross)
     count = classes * (size - 1)  # entries of W
-    square = head.view(classes, classes, size, size).permute(0, 2, 1, 3)  # k, j, k', j'
+    by_classes = head.view(classes, classes, size, size)
+    square = by_classes.permute(0, 2, 1, 3)  # k, j, k', j'
     of_weights = square[:, :-1]
     weights = of_weights[..., :-1].reshape(count, count)
     mixed = of_weights[..., -1].reshape(count, classes)
     biases = square[:, -1, :, -1]
     corner = _bordered(weights, mixed, biases)
-    rows = cross[:-1].transpose(0, 1).reshape(count, -1)
-    border = torch.cat([rows, cross[-1]]).mT
+    by_class = cross[:-1].transpose(0, 1)
+    rows = by_class.reshape(count, -1)
+    both = torch.cat([rows, cross[-1]])
+    border = both.mT
     return _bordered(trunk, border, corner)
 
 

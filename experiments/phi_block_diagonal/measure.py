@@ -35,7 +35,8 @@ def measure(experiment: PhiBlockDiagonal, cell: Cell, ctx: Context) -> dict[str,
     measured = 0
     for step in range(experiment.steps[-1] + 1):
         if step in experiment.steps:
-            for name, rows in curvature(model, loss, x, y, ctx).items():
+            measured_tables = curvature(model, loss, x, y, ctx)
+            for name, rows in measured_tables.items():
                 tables[name] += [{"step": step} | row for row in rows]
             measured += 1
             ctx.progress(measured, len(experiment.steps), f"step {step}")
@@ -68,7 +69,8 @@ def curvature(
     right = output.argmax(1) == y
     accuracy = float(right.double().mean())
     rows = []
-    for part, matrix in (("hessian", hessian), ("gauss_newton", gauss_newton)):
+    matrices = (("hessian", hessian), ("gauss_newton", gauss_newton))
+    for part, matrix in matrices:
         squares = matrix.square()
         for partition in PARTITIONS:
             row: Row = {"loss": mean_loss, "accuracy": accuracy}
@@ -87,7 +89,8 @@ def curvature(
 def phi_row(squares: Tensor, label: Tensor) -> Row:
     """Phi of a partition, from the squared entries of a matrix and the block of each parameter."""
     chosen = label >= 0
-    total = float(squares[chosen][:, chosen].sum())
+    counted = squares[chosen][:, chosen]
+    total = float(counted.sum())
     inside = sum(float(squares[block][:, block].sum()) for block in blocks_of(label))
     row = {
         "parameters": int(chosen.sum()),
@@ -108,7 +111,8 @@ def layer_rows(hessian: Tensor, parameters: Layout) -> list[Row]:
         block = hessian[group, group]
         of_block = float(block.square().sum())
         of_rows = float(hessian[group].square().sum())
-        of_diagonal = float(block.diagonal().square().sum())
+        diagonal = block.diagonal()
+        of_diagonal = float(diagonal.square().sum())
         row = {"layer": name, "parameters": len(block)}
         row["trace"] = float(block.trace())
         row["norm"] = math.sqrt(of_block)
@@ -127,12 +131,14 @@ def flat_loss(
 
     def value(theta: Tensor) -> Tensor:
         values = {}
-        for name, piece in zip(named, theta.split(sizes), strict=True):
+        pieces = zip(named, theta.split(sizes), strict=True)
+        for name, piece in pieces:
             values[name] = piece.view_as(named[name])
         output = functional_call(model, values, (x,))
         return loss(output, y)
 
-    theta = torch.cat([p.detach().flatten() for p in named.values()])
+    flat = [p.detach().flatten() for p in named.values()]
+    theta = torch.cat(flat)
     return value, theta
 
 

@@ -36,7 +36,8 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(size, size)
 
     def forward(self, h: Tensor) -> Tensor:
-        scores = self.query(h) @ self.key(h).mT / h.shape[-1] ** 0.5
+        products = self.query(h) @ self.key(h).mT
+        scores = products / h.shape[-1] ** 0.5
         attention = torch.softmax(scores, -1)
         return self.out(attention @ self.value(h))
 
@@ -65,14 +66,16 @@ def perceptron(residual: bool, classes: int, width: int) -> nn.Sequential:
         branch = nn.Sequential(nn.Linear(width, width), nn.GELU())
         blocks.append(Block(branch, residual))
     first = nn.Linear(INPUTS, width)
-    return nn.Sequential(first, nn.GELU(), *blocks, nn.Linear(width, classes))
+    last = nn.Linear(width, classes)
+    return nn.Sequential(first, nn.GELU(), *blocks, last)
 
 
 def convolutional(residual: bool, classes: int, width: int) -> nn.Sequential:
     channels = 2 * width // 3
     branch = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.GELU())
     start = [nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, channels, 3, padding=1), nn.GELU()]
-    end = [nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes)]
+    last = nn.Linear(2 * channels, classes)
+    end = [nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), last]
     return nn.Sequential(*start, Block(branch, residual), *end)
 
 
@@ -83,4 +86,5 @@ def transformer(residual: bool, classes: int, width: int) -> nn.Sequential:
     feed = nn.Sequential(nn.LayerNorm(size), *wide)
     start = [nn.Unflatten(1, (4, 4)), nn.Linear(4, size)]
     blocks = [Block(attention, residual), Block(feed, residual)]
-    return nn.Sequential(*start, *blocks, Mean(), nn.Linear(size, classes))
+    last = nn.Linear(size, classes)
+    return nn.Sequential(*start, *blocks, Mean(), last)

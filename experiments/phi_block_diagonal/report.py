@@ -44,7 +44,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
         rows = chosen(rows, part="hessian")
         steps = sorted(rows["step"].unique())
         states = {steps[-1]: "final"} | {steps[0]: "initial"}
-        return rows.assign(state=rows["step"].map(states)).dropna(subset=["state"])
+        names = rows["step"].map(states)
+        return rows.assign(state=names).dropna(subset=["state"])
 
     def claims(self) -> list[Claim]:
         if "phi" not in self.tables:
@@ -54,11 +55,12 @@ class PhiBlockDiagonalAnalysis(Analysis):
     def _claims_of(self, state: str) -> Iterator[Claim]:
         setup = self.experiment
         when = STATES[state]
+        of_layers = self._values("layer", state)
         yield self._each(
             f"order-one error of layer blocks, {state}",
             "a block-diagonal approximation by layers discards an order-one share of the curvature "
             f"{when}",
-            self._values("layer", state),
+            of_layers,
             lambda v: v >= setup.order_one,
             f"Phi of layers >= {setup.order_one:g} in every network",
         )
@@ -66,17 +68,19 @@ class PhiBlockDiagonalAnalysis(Analysis):
         parts = {"neuron": "the Hessian", "output neuron": "the last layer's own Hessian"}
         for partition, matrix in parts.items():
             values = self._values(partition, state)
+            of_last = values.index.get_level_values("classes") == last
             yield self._each(
                 f"near block-diagonal in {partition}s, {state}",
                 f"with {last} classes {matrix} is nearly block-diagonal in neurons {when}",
-                values[values.index.get_level_values("classes") == last],
+                values[of_last],
                 lambda v: v <= setup.near,
                 f"Phi of {partition}s <= {setup.near:g} in every network",
             )
+        ratios = self._ratios(self._values("neuron", state))
         yield self._each(
             f"fewer couplings with more classes, {state}",
             f"the share between neurons falls as the number of classes grows {when}",
-            self._ratios(self._values("neuron", state)),
+            ratios,
             lambda v: v < 1,
             f"Phi of neurons at {last} classes below that at {min(setup.classes)}, every "
             "architecture",
@@ -156,12 +160,15 @@ class PhiBlockDiagonalAnalysis(Analysis):
                 label = f"{architecture} {kind}"
                 classes = rows.index.get_level_values("classes")
                 mean = rows.mean(axis=1)
-                below = (mean - rows.min(axis=1)).clip(lower=0)  # rounding
-                above = (rows.max(axis=1) - mean).clip(lower=0)
+                lower = mean - rows.min(axis=1)
+                below = lower.clip(lower=0)  # rounding
+                upper = rows.max(axis=1) - mean
+                above = upper.clip(lower=0)
                 style = STYLES.style(label) | {"capsize": 2, "label": label.replace("mlp", "MLP")}
                 ax.errorbar(classes, mean, yerr=[below, above], **style)
             ax.set(xscale="log", ylim=(0, 1.02))
-            ax.set_xticks(sorted(set(values.index.get_level_values("classes"))), minor=False)
+            counts = set(values.index.get_level_values("classes"))
+            ax.set_xticks(sorted(counts), minor=False)
             ax.xaxis.set_major_formatter("{x:g}")
             ax.minorticks_off()
 

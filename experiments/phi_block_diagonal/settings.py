@@ -48,11 +48,13 @@ class PhiBlockDiagonal(c.Experiment):
     def cells(self) -> list[c.Cell]:
         cells = []
         for params in self.combinations():
-            cells.append(c.Cell(params, round(self._seconds(int(params["classes"])), 1), 0.5))
+            seconds = self._seconds(int(params["classes"]))
+            cells.append(c.Cell(params, round(seconds, 1), 0.5))
         return cells
 
     def _seconds(self, classes: int) -> float:
         """Training, then at each checkpoint the products of dense.py, of which those with all
         classes grow."""
         size = self.examples / 200 * (self.width / 12) ** 2
-        return 2 + len(self.steps) * (2 + 0.01 * classes) * size
+        of_state = 2 + 0.01 * classes
+        return 2 + len(self.steps) * of_state * size
