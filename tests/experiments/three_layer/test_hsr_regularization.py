@@ -17,27 +17,34 @@ from experiments.three_layer.hsr_regularization.claims import open_protocol, whi
 from experiments.three_layer.hsr_regularization.problem import draw
 from experiments.three_layer.hsr_regularization.settings import METHODS
 from experiments.three_layer.hsr_regularization.views import boundary_length, saddle_depth
-from runner.contract import Claim, Context, analyse, measure
+from runner.contract import Claim, Context, analyse
 from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
-from runner.store.tables import frame
-from tests.experiments.tables import claims_of, merged
+from runner.stats.tables import chosen
+from tests.experiments.tables import (
+    changed,
+    check,
+    claims_of,
+    grid,
+    measured_again,
+    merged,
+    rows_with,
+)
+from tests.slow import slow
 
-WIDE = "fitted with wide radius"
+WORDS = ["profile=quick", "training.starts=50", "training.steps=1200"]
 
 
 @pytest.fixture(scope="module")
 def experiment():
-    job = build_job(
-        [
-            "experiment=hsr_regularization",
-            "profile=quick",
-            "training.starts=50",
-            "training.steps=1200",
-        ]
-    )
+    made = build_job(["experiment=hsr_regularization", *WORDS]).experiment
     few = {"further_steps": 20, "rounding_steps": 20, "polish_steps": 50}
-    return replace(job.experiment, switch=300, record_every=100, plane_points=11, **few)
+    return replace(made, switch=300, record_every=100, plane_points=11, **few)
+
+
+@pytest.fixture(scope="module")
+def problem(experiment):
+    return draw(experiment, Context(1))
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +53,7 @@ def tables(experiment):
     return merged(experiment, (1, 2))
 
 
-def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment):
-    problem = draw(experiment, Context(1))
+def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment, problem):
     ends = problem.search(experiment.rate)
     points = problem.critical_points(ends)
     assert set(points["start"].tolist()) <= set(ends.converged.nonzero()[:, 0].tolist())
@@ -60,30 +66,22 @@ def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment):
     assert flat.max() <= bound[group != "flat"].min()
 
 
-def test_plain_descent_as_a_method_is_the_search(experiment, tables):
+def test_plain_descent_as_a_method_is_the_search(tables):
     """gd under every_step ends exactly where the search found the point."""
-    ends = tables["endpoints"]
-    ends = ends[
-        (ends["method"] == "gd")
-        & (ends["reading"] == "every_step")
-        & (ends["protocol"] == "fitted")
-    ]
-    points = tables["critical_points"]
-    points = points[points["protocol"] == "fitted"].set_index(["seed", "start"])
-    assert len(ends)
-    for row in ends.itertuples():
-        point = points.loc[(row.seed, row.start)]
-        assert row.lambda_max == pytest.approx(point["lambda_max"], rel=1e-12)
-        assert row.lambda_sup == pytest.approx(point["lambda_sup"], rel=1e-12)
+    ends = chosen(tables["endpoints"], method="gd", reading="every_step", protocol="fitted")
+    points = chosen(tables["critical_points"], protocol="fitted")
+    both = ends.merge(points, on=["seed", "start"], suffixes=("", "_found"))
+    assert len(both) == len(ends) > 0
+    for name in ("lambda_max", "lambda_sup"):
+        assert both[name].tolist() == pytest.approx(both[f"{name}_found"].tolist(), rel=1e-12)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_end_points_are_those_of_the_method(experiment, tables, method):
+def test_end_points_are_those_of_the_method(experiment, problem, tables, method):
     """Measured anew: the strength or radius of each method, its curvature, and F1 on test data."""
     from sklearn.metrics import f1_score  # takes two seconds to import
 
-    ends = tables["endpoints"].query("seed == 1 and reading == 'every_step' and method == @method")
-    problem = draw(experiment, Context(1))
+    ends = chosen(tables["endpoints"], seed=1, reading="every_step", method=method)
     weight = {"trace": experiment.trace_weight, "hsr": experiment.bound_weight}.get(method, 0.0)
     radius = experiment.wide_radius if method == "asam_wide" else experiment.radius
     how = {"strength": weight / experiment.rate, "radius": radius, "until": experiment.switch}
@@ -100,21 +98,19 @@ def test_end_points_are_those_of_the_method(experiment, tables, method):
         "f1": [f1_score(test_q > 0.5, row, average="macro", zero_division=0) for row in said],
     }
     for name, values in expected.items():
-        assert ends[name].tolist() == pytest.approx(
-            list(map(float, values)), rel=1e-8, nan_ok=True
-        ), name
+        near = pytest.approx([float(value) for value in values], rel=1e-8, nan_ok=True)
+        assert ends[name].tolist() == near, name
 
 
-@pytest.mark.parametrize("method", ["gd", pytest.param("hsr", marks=pytest.mark.slow)])
-def test_second_half_is_a_descent_judged_from_the_switch_on(experiment, method):
-    problem = draw(experiment, Context(1))
-    chosen = torch.arange(12)
-    direction = training_direction(method, problem.x, problem.q, until=experiment.switch)
+@pytest.mark.parametrize("method", ["gd", slow("hsr")])
+def test_second_half_is_a_descent_judged_from_the_switch_on(experiment, problem, method):
+    chosen, switch = torch.arange(12), experiment.switch
+    direction = training_direction(method, problem.x, problem.q, until=switch)
     result = problem.train(chosen, direction)
     found = problem.end_under("second_half", chosen, direction, result)
-    expected = problem.train(chosen, direction, stop_from=experiment.switch).final
+    expected = problem.train(chosen, direction, stop_from=switch).final
     assert torch.equal(found.theta, expected.theta) and torch.equal(found.steps, expected.steps)
-    assert int(found.steps.min()) >= experiment.switch
+    assert int(found.steps.min()) >= switch
     assert problem.end_under("every_step", chosen, direction, result) is result.final
 
 
@@ -132,47 +128,46 @@ def test_no_direction_of_a_boundary_is_longer():
     """Circles and turned lines have their Euclidean lengths, to the square of the grid's step."""
     axis = torch.linspace(-5, 5, 41, dtype=torch.float64)
     y, x = torch.meshgrid(axis, axis, indexing="ij")
-    assert float(contour_length(9 - x**2 - y**2)) * 0.25 == pytest.approx(6 * np.pi, rel=2e-3)
+
+    def length(values):
+        return float(contour_length(values)) * 0.25
+
+    assert length(9 - x**2 - y**2) == pytest.approx(6 * np.pi, rel=2e-3)
     for angle in np.linspace(0, np.pi / 2, 8):
-        line = np.cos(angle) * x + np.sin(angle) * y - 1e-3
-        length = float(contour_length(line)) * 0.25
-        assert length == pytest.approx(10 / max(np.cos(angle), np.sin(angle)), rel=1e-3), angle
-    assert float(contour_length(x * y - 1e-3)) * 0.25 == pytest.approx(
-        20, rel=0.02
-    )  # two lines through one cell
+        cos, sin = np.cos(angle), np.sin(angle)
+        line = length(cos * x + sin * y - 1e-3)
+        assert line == pytest.approx(10 / max(cos, sin), rel=1e-3), angle
+    assert length(x * y - 1e-3) == pytest.approx(20, rel=0.02)  # two lines through one cell
 
 
 def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
-    ends = tables["endpoints"]
+    ends, points, nearest = (tables[n] for n in ("endpoints", "critical_points", "nearest"))
     keys = ["seed", "method", "start", "group"]
-    stopped = ends[ends["reading"] == "every_step"]
-    both = stopped.merge(ends[ends["reading"] == "polished"], on=keys, suffixes=("", "_after"))
-    assert len(both) == len(stopped) == len(tables["nearest"]) > 0 and len(tables["certificate"])
+    stopped, polished = (chosen(ends, reading=name) for name in ("every_step", "polished"))
+    both = stopped.merge(polished, on=keys, suffixes=("", "_after"))
+    assert len(both) == len(stopped) == len(nearest) > 0 and len(tables["certificate"])
     assert (both["loss_after"] <= both["loss"] * (1 + 1e-4)).all()
-    still = tables["nearest"]["kind"].isin(["minimum", "saddle", "degenerate"])
+    still = rows_with(nearest, kind=["minimum", "saddle", "degenerate"])
     assert still.any() == (both["gradient_after"] <= 1e-9).any()
-    met = both[both["status"] == "ok"]
-    assert (met["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all()
-    points = tables["critical_points"]
-    assert (points["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all() and points[
-        "led_kind"
-    ].notna().all()
+    for met in (chosen(both, status="ok"), points):
+        assert (met["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all()
+    assert points["led_kind"].notna().all()
 
 
 @pytest.mark.slow
 def test_saddles_are_judged_before_and_after(experiment, tables):
-    near = tables["nearest"].assign(
-        nearest_kind=np.where(tables["nearest"]["method"] == "asam", "saddle", "infinity")
-    )
-    seeds = [near.assign(seed=s) for s in range(3)]
-    ends = [tables["endpoints"][tables["endpoints"]["seed"] == 1].assign(seed=s) for s in range(3)]
-    many = {
-        "nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds),
-        "endpoints": pd.concat(ends),
+    near = chosen(tables["nearest"].assign(nearest_kind="infinity"), seed=1)
+    parts = {
+        "nearest": changed(near, {"method": "asam"}, nearest_kind="saddle"),
+        "endpoints": chosen(tables["endpoints"], seed=1),
     }
-    found = {c.name: c.variants for c in analyse(experiment, tables | many).claims()}
-    assert "fitted polished" in found["A-SAM ends at more saddles than HSR"]
-    assert found["saddle at the whisker of A-SAM"]["fitted polished"] == "confirmed"
+    many = {}
+    for name, table in parts.items():
+        many[name] = pd.concat([table.assign(seed=seed) for seed in range(3)])
+    whisker = "saddle at the whisker of A-SAM | fitted polished"
+    check(experiment, tables | many, confirmed=whisker)
+    more = claims_of(experiment, tables | many)["A-SAM ends at more saddles than HSR"]
+    assert "fitted polished" in more.variants
 
 
 def under_this_search(claim):
@@ -183,50 +178,40 @@ def under_this_search(claim):
 
 @pytest.mark.slow
 def test_draws_decide_the_statements_on_f1(experiment, tables):
-    first = tables["draws"].iloc[:1]
-    grid = [
-        (a, b, g)
-        for a, b, g in tables["draws"][["a", "b", "group"]]
-        .drop_duplicates()
-        .itertuples(index=False)
-    ]
-    rows = [
-        first.assign(draw=d, a=a, b=b, group=g, f1=(0.03 if a == "hsr" else -0.03) + 1e-3 * (d % 3))
-        for d in range(12)
-        for a, b, g in grid
-    ]
-    found = claims_of(experiment, {**tables, "draws": pd.concat(rows)})
-    assert (
-        found["HSR raises F1 from sharp seeds"].verdict == "not comparable"
-    )  # the search is calibrated
-    assert under_this_search(found["HSR raises F1 from sharp seeds"]) == "confirmed"
-    assert under_this_search(found["A-SAM raises F1 from sharp seeds"]) == "refuted"
-    assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "refuted"
-    assert under_this_search(found["HSR not worse than A-SAM on F1"]) == "confirmed"
-    assert "fitted seed by seed" in found["HSR raises F1 from sharp seeds"].variants
+    draws = tables["draws"]
+    pairs = draws[["a", "b", "group"]].drop_duplicates().merge(grid(draw=range(12)), how="cross")
+    rest = draws.iloc[:1].drop(columns=list(pairs))
+    gain = pairs["a"].map({"hsr": 0.03}).fillna(-0.03) + 1e-3 * (pairs["draw"] % 3)
+    rows = pairs.merge(rest, how="cross").assign(f1=gain)
+    found = claims_of(experiment, tables | {"draws": rows})
+    raises = found["HSR raises F1 from sharp seeds"]
+    assert raises.verdict == "not comparable"  # the search is calibrated
+    assert "fitted seed by seed" in raises.variants
+    for name, verdict in {
+        "HSR raises F1 from sharp seeds": "confirmed",
+        "A-SAM raises F1 from sharp seeds": "refuted",
+        "HSR comparable to A-SAM on F1": "refuted",
+        "HSR not worse than A-SAM on F1": "confirmed",
+    }.items():
+        assert under_this_search(found[name]) == verdict
 
 
-def test_boundary_length_of_a_vertical_line(experiment):
+def test_boundary_length_of_a_vertical_line(experiment, problem):
     """p = s(20 (r − ½)) with r = s(x₁ − ¼) crosses 0.5 at x₁ = ¼, between two columns of the
     grid."""
-    problem = draw(experiment, Context(1))
     W = torch.tensor([[[-0.25, 1.0, 0.0]]], dtype=torch.float64)
     theta = tl.join(W, torch.tensor([[-10.0, 20.0]], dtype=torch.float64))
-    side = experiment.plane_points
-    distance = 2 * experiment.plane_half_range / (side - 1)
-    assert float(boundary_length(problem, theta)[0]) == pytest.approx(
-        (side - 1) * distance, rel=1e-6
-    )
+    side = 2 * experiment.plane_half_range
+    assert float(boundary_length(problem, theta)[0]) == pytest.approx(side, rel=1e-6)
 
 
 def test_methods_are_paired_by_start_and_gaps_stay_gaps():
     values = {"lambda_max": [2.0, 1.0, 4.0, -1.0], "status": ["ok", "ok", "not converged", "ok"]}
     rows = pd.DataFrame({"start": [1, 1, 2, 2], "method": ["gd", "hsr", "gd", "hsr"], **values})
-    table = wide(rows, "lambda_max")
+    table, logs = (wide(rows, name) for name in ("lambda_max", "log_lambda_max"))
     assert list(table.columns) == list(METHODS)
     assert table.loc[1, "gd"] == 2 and np.isnan(table.loc[2, "gd"])
-    assert wide(rows, "log_lambda_max").loc[1, "gd"] == pytest.approx(np.log(2))
-    assert np.isnan(wide(rows, "log_lambda_max").loc[2, "hsr"])
+    assert logs.loc[1, "gd"] == pytest.approx(np.log(2)) and np.isnan(logs.loc[2, "hsr"])
 
 
 def test_whisker_tip():
@@ -237,71 +222,60 @@ def test_whisker_tip():
 def constructed(effect):
     """Endpoints of five data sets in which HSR has λ₁ times `effect` of every other method."""
     generator = np.random.default_rng(0)
-    rows = []
-    for seed in range(5):
-        for group in ("sharp", "flat"):
-            base = generator.uniform(5, 10, 30)
-            for method in METHODS:
-                factor = effect if method == "hsr" else 1.0
-                noise = generator.uniform(0.99, 1.01, 30)
-                row = {
-                    "seed": seed,
-                    "method": method,
-                    "group": group,
-                    "start": range(30),
-                    "lambda_sup": base,
-                }
-                row |= {
-                    "lambda_max": base * factor * noise,
-                    "std": base * factor * noise,
-                    "mean": base * factor,
-                }
-                row |= {"lambda_min": -1e-4 * noise, "f1": 0.8 + generator.uniform(-1e-3, 1e-3, 30)}
-                rows.append(pd.DataFrame(row | {"boundary_length": base, "saddle_depth": 0.0}))
-    return pd.concat(rows, ignore_index=True).assign(
-        protocol="fitted", reading="every_step", status="ok"
-    )
+    starts = grid(seed=range(5), group=("sharp", "flat"), start=range(30))
+    starts = starts.assign(lambda_sup=generator.uniform(5, 10, len(starts)))
+    rows = starts.merge(grid(method=METHODS), how="cross")
+    base = rows["lambda_sup"]
+    noise = generator.uniform(0.99, 1.01, len(rows))
+    f1 = 0.8 + generator.uniform(-1e-3, 1e-3, len(rows))
+    mean = base * rows["method"].map({"hsr": effect}).fillna(1.0)
+    rows = rows.assign(mean=mean, std=mean * noise, lambda_max=mean * noise, f1=f1)
+    rows = rows.assign(lambda_min=-1e-4 * noise, boundary_length=base, saddle_depth=0.0)
+    return rows.assign(protocol="fitted", reading="every_step", status="ok")
 
 
 @pytest.mark.parametrize(
     "effect, verdict",
     [
         (0.5, "confirmed"),
-        pytest.param(1.0, "refuted", marks=pytest.mark.slow),
-        pytest.param(2.0, "refuted", marks=pytest.mark.slow),
+        slow(1.0, "refuted"),
+        slow(2.0, "refuted"),
     ],
 )
 def test_claims_follow_the_effect(experiment, tables, effect, verdict):
-    known = {**tables, "endpoints": constructed(effect)}
+    known = tables | {"endpoints": constructed(effect)}
     del known["draws"]  # one value a data set: see below
-    claims = analyse(experiment, known).claims()
-    found = {c.name: c for c in claims}
-    assert sorted(c.name for c in claims) == sorted(statements("hsr_regularization"))
-    assert found["HSR beats trace regularisation on λ₁"].verdict == verdict
-    alike = under_this_search(found["HSR comparable to A-SAM on λ₁"])
-    assert alike == ("confirmed" if effect == 1 else "refuted")
-    not_worse = under_this_search(found["HSR not worse than A-SAM on λ₁"])
-    assert not_worse == ("refuted" if effect == 2 else "confirmed")
-    assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "confirmed"
-    assert found["smallest eigenvalue close to 0"].verdict == "confirmed"
+    found = claims_of(experiment, known)
+    assert set(found) == set(statements("hsr_regularization"))
+    for name, expected in {
+        "HSR beats trace regularisation on λ₁": verdict,
+        "HSR comparable to A-SAM on λ₁": "confirmed" if effect == 1 else "refuted",
+        "HSR not worse than A-SAM on λ₁": "refuted" if effect == 2 else "confirmed",
+        "HSR comparable to A-SAM on F1": "confirmed",
+        "smallest eigenvalue close to 0": "confirmed",
+    }.items():
+        assert under_this_search(found[name]) == expected, name
+
+
+WITHOUT_DATA = {
+    "published counts": "not comparable",
+    "search as printed": "not comparable",
+    "critical points": "not comparable",
+    "loss falls from sharp seeds": "true by construction",
+    "λ₁, mean and std go together": "true by construction",
+}
 
 
 def test_one_data_set_decides_nothing_about_data(experiment, tables):
-    one = {**tables, "endpoints": constructed(0.5).query("seed == 0")}
-    for claim in analyse(experiment, one).claims():
-        expected = "inconclusive"
-        if claim.name in ("published counts", "search as printed", "critical points"):
-            expected = "not comparable"
-        if claim.name in ("loss falls from sharp seeds", "λ₁, mean and std go together"):
-            expected = "true by construction"
-        assert under_this_search(claim) == expected, claim.name
+    one = tables | {"endpoints": constructed(0.5).query("seed == 0")}
+    for name, claim in claims_of(experiment, one).items():
+        assert under_this_search(claim) == WITHOUT_DATA.get(name, "inconclusive"), name
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
     analysis = analyse(experiment, tables)
-    assert {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"} <= set(
-        analysis.figures()
-    )
+    figures = {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"}
+    assert figures <= set(analysis.figures())
     names = [(s.name, s.group) for s in analysis.statistics()]
     assert len(names) == len(set(names))
     assert set(analysis.measured()["metric"]) >= {"converged", "unique", "seeds", "train_samples"}
@@ -310,48 +284,41 @@ def test_report_parts_can_be_made_from_the_tables(experiment, tables):
 @pytest.mark.slow
 def test_tables_repeat(experiment, tables):
     cell = next(c for c in experiment.cells() if c.params.get("part") == "draws")
-    again = frame(
-        "draws", measure(experiment, cell, Context(1))["draws"], {**cell.params, "seed": 1}
-    )
-    pd.testing.assert_frame_equal(
-        again, tables["draws"].query("seed == 1")[list(again)].reset_index(drop=True)
-    )
+    again = measured_again(experiment, cell, 1, "draws")
+    first = chosen(tables["draws"], seed=1)[list(again)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(again, first)
 
 
 @pytest.mark.slow
 def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(experiment, tables):
-    ends = tables["endpoints"].query("reading == 'every_step'")
+    ends, dynamics = chosen(tables["endpoints"], reading="every_step"), tables["dynamics"]
 
-    def made(changed):
-        d = tables["dynamics"]
-        table = d.assign(q50=d["q50"].where(d["method"] != changed, 1e3 * d["q50"]))
-        found = analyse(experiment, {**tables, "dynamics": table, "endpoints": ends}).claims()
-        return {c.name: c.statistic for c in found if c.name.startswith("dynamics from flat seeds")}
+    def made(method):
+        larger = changed(dynamics, {"method": method}, q50=1e3 * dynamics["q50"])
+        found = claims_of(experiment, tables | {"dynamics": larger, "endpoints": ends})
+        names = [name for name in found if name.startswith("dynamics from flat seeds")]
+        return np.array([found[name].statistic for name in names])
 
-    before = made("")
-    assert made("asam_wide") == before and len(before) == 2
-    assert all(made("hsr")[name] > 100 * before[name] for name in before)
+    before = made("none")
+    assert len(before) == 2 and (made("asam_wide") == before).all()
+    assert (made("hsr") > 100 * before).all()
 
 
 @pytest.mark.parametrize("verdict", ["confirmed", "refuted", "inconclusive"])
 def test_what_hangs_on_the_operator_of_asam_is_not_comparable(verdict):
     """For and against alike; a statement on HSR and the trace alone keeps its verdict."""
     for name in ("HSR not worse than A-SAM on λ₁", "HSR consistently flat"):
-        claim = Claim(name, "HSR is flat", "Fig. 11", verdict)
-        assert open_protocol(claim).verdict == "not comparable"
-        assert under_this_search(open_protocol(claim)) == verdict
+        found = open_protocol(Claim(name, "HSR is flat", "Fig. 11", verdict))
+        assert found.verdict == "not comparable" and under_this_search(found) == verdict
     kept = Claim("HSR beats trace regularisation on λ₁", "HSR is flatter", "Fig. 12A", verdict)
     assert open_protocol(kept) == kept
 
 
 def test_what_hangs_on_flat_seeds_is_not_comparable():
     says = statements("hsr_regularization")
-    flat = [name for name, s in says.items() if "flat seeds" in s.text]
-    assert {"A-SAM: λ_D left-skewed", "no saddle at the whisker of HSR"} <= set(flat) and len(
-        flat
-    ) == 12
-    for name in flat:
-        claim = Claim(
-            name, says[name].text, says[name].where, "confirmed", variants={"fitted": "confirmed"}
-        )
+    flat = {name: s for name, s in says.items() if "flat seeds" in s.text}
+    assert {"A-SAM: λ_D left-skewed", "no saddle at the whisker of HSR"} <= set(flat)
+    assert len(flat) == 12
+    for name, s in flat.items():
+        claim = Claim(name, s.text, s.where, "confirmed", variants={"fitted": "confirmed"})
         assert open_protocol(claim).verdict == "not comparable"
