@@ -104,11 +104,9 @@ class Interval(Result):
 
 def field_names(result: Any) -> list[str]:
     """What a result is made from."""
-    return (
-        [f.name for f in dataclasses.fields(result)]
-        if dataclasses.is_dataclass(result)
-        else list(result._fields)
-    )
+    if dataclasses.is_dataclass(result):
+        return [f.name for f in dataclasses.fields(result)]
+    return list(result._fields)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -90,7 +90,8 @@ def _certificate(
     """The certificate of these products."""
     if tolerance is None:
         tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.1)
-        tolerance = tolerance if differences.double else max(tolerance, 1e-2)
+        if not differences.double:
+            tolerance = max(tolerance, 1e-2)
     comparison = Comparison(differences, dtype, tolerance)
     verdict = Verdict(list(refused))
     try:
@@ -183,7 +184,8 @@ def _plain(target: Any, differences: _PlainDifferences, tolerance: float | None)
     if isinstance(target, Tensor):
         product = target.__matmul__
     dtype = getattr(target, "dtype", differences.theta.dtype)
-    dtype = dtype if isinstance(dtype, torch.dtype) else differences.theta.dtype
+    if not isinstance(dtype, torch.dtype):
+        dtype = differences.theta.dtype
     own = differences.cut(product(differences.whole_direction.to(dtype)).detach())
     return _certificate(differences, [Product.of("products", own, own)], dtype, tolerance)
 

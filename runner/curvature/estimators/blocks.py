@@ -57,7 +57,9 @@ def stable_rank(block: Tensor) -> float:
     NaN for a zero block and one that is not finite: nothing is raised for numbers.
     """
     s = _svdvals(block.double())
-    return float((s / s[0]).square().sum()) if s[0] > 0 else math.nan
+    if s[0] > 0:
+        return float((s / s[0]).square().sum())
+    return math.nan
 
 
 def gn_gap(tensor: Tensor, gauss_newton: Tensor) -> float:

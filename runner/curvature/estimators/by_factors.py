@@ -224,4 +224,6 @@ def _start(rows: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(len(rows), generator=generator, dtype=torch.float64, device="cpu").to(rows)
     start = (mix @ rows).double()
-    return start if float(start.norm()) > 0 else torch.ones_like(start)
+    if float(start.norm()) > 0:
+        return start
+    return torch.ones_like(start)

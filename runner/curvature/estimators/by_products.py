@@ -96,7 +96,9 @@ class ProductMetrics(Probes):
                 squares = [part.square().sum(1) for part in parts]
                 if exact:
                     whole, smooth, bend = (Square(float(square.sum())) for square in squares)
-                    sigma = spectral_norm(total[v]) if self.asked.ranks else math.nan
+                    sigma = math.nan
+                    if self.asked.ranks:
+                        sigma = spectral_norm(total[v])
                     self._exact[pair] = Measured(whole, smooth, bend, sigma)
                 else:
                     self.keep(pair, w, squares)

@@ -134,7 +134,9 @@ class _Coupling(Method[DiscardedCoupling]):
         return self._share(inside, {g: whole[g] - inside[g] for g in inside})
 
     def ahead(self) -> int:
-        return self.counts[0] * len(self.spans) if self.counts else 0
+        if self.counts:
+            return self.counts[0] * len(self.spans)
+        return 0
 
     def step(self) -> None:
         count = self.counts.pop(0)

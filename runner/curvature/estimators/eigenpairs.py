@@ -231,7 +231,9 @@ class _Search(Method[Eigenpairs]):
 
     def ahead(self) -> int:
         left = self.symmetric.size - self.symmetric.products
-        return 0 if self.finished or left < self.space.block else self.space.block
+        if self.finished or left < self.space.block:
+            return 0
+        return self.space.block
 
     def of_matrix(self, matrix: Tensor) -> Eigenpairs:
         values, vectors = torch.linalg.eigh(matrix)
@@ -277,10 +279,14 @@ class _Search(Method[Eigenpairs]):
         now = self.symmetric.products
         worst = float(residuals[: self.k].max())
         allowed = self.tolerance * self.scale
-        decades = math.log10(worst / allowed) if worst > allowed > 0 else 0.5
+        decades = 0.5
+        if worst > allowed > 0:
+            decades = math.log10(worst / allowed)
         before, then = self.looked
         fallen = then - decades
-        predicted = 0.7 * decades / fallen * (now - before) if fallen > 0 else 0.0
+        predicted = 0.0
+        if fallen > 0:
+            predicted = 0.7 * decades / fallen * (now - before)
         least = self.space.block * max(1, int(2 * decades))
         self.look_again = now + max(least, int(min(predicted, now / 4)))
         self.looked = now, decades

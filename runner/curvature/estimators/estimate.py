@@ -92,8 +92,12 @@ def squares_of(images: Tensor) -> Squares:
 
 def exponent_of(values: Tensor) -> int:
     """e with max |values| about 2**e; 0 for zeros and values that are not finite."""
-    largest = float(values.abs().max()) if values.numel() else 0.0
-    return max(-1000, min(1000, math.frexp(largest)[1])) if math.isfinite(largest) else 0
+    largest = 0.0
+    if values.numel():
+        largest = float(values.abs().max())
+    if math.isfinite(largest):
+        return max(-1000, min(1000, math.frexp(largest)[1]))
+    return 0
 
 
 def norm_of(vector: Tensor) -> float:

@@ -289,13 +289,17 @@ def _norm(blocks: Tensor, shares: Tensor) -> float:
 def _stable_rank(blocks: Tensor, shares: Tensor) -> float:
     block = _weighted(blocks, shares)
     largest = float(torch.linalg.matrix_norm(block, 2))
-    return (float(block.norm()) / largest) ** 2 if largest > 0 else math.nan
+    if largest > 0:
+        return (float(block.norm()) / largest) ** 2
+    return math.nan
 
 
 def _gap(blocks: Tensor, gauss_newton: Tensor, shares: Tensor) -> float:
     smooth = _weighted(gauss_newton, shares)
     rest = _weighted(blocks, shares) - smooth
-    return float(rest.norm() / smooth.norm()) if bool(smooth.any()) else math.nan
+    if bool(smooth.any()):
+        return float(rest.norm() / smooth.norm())
+    return math.nan
 
 
 def _eigenvalue(matrices: Tensor, i: int, shares: Tensor) -> float:
@@ -351,7 +355,9 @@ class _Mean:
         total = torch.zeros_like(rows)
         for weight, images in zip(self.weights, _images(self.of_batches, rows), strict=True):
             total = total + weight * images
-        return total.mT if v.dim() == 2 else total[0]
+        if v.dim() == 2:
+            return total.mT
+        return total[0]
 
 
 @dataclass(eq=False)

@@ -205,7 +205,9 @@ class TensorPart:
         self.device = output.device
         delta = dag.loss.gradient(output, y)
         self.scale = float(delta.abs().max())
-        self._delta = delta / self.scale / len(x) if self.scale > 0 else delta
+        self._delta = delta
+        if self.scale > 0:
+            self._delta = delta / self.scale / len(x)
         kept = len(x) * sum(self.sizes.values()) * output.element_size()
         # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is
         # not known here.

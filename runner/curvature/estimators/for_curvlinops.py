@@ -45,11 +45,9 @@ def as_curvlinops(operator: Any) -> Any:
         ) from error
     symmetric = Symmetric(operator)
     layout = getattr(operator, "layout", None)
-    shapes = (
-        [(symmetric.size,)]
-        if layout is None
-        else [tuple(p.shape) for p in layout.parameters.values()]
-    )
+    shapes = [(symmetric.size,)]
+    if layout is not None:
+        shapes = [tuple(p.shape) for p in layout.parameters.values()]
 
     class Operator(PyTorchLinearOperator):
         SELF_ADJOINT = True

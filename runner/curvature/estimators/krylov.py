@@ -235,7 +235,9 @@ class Quadratures:
 
     def rule(self, probe: int, steps: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Nodes ascending, weights that add up to 1, and residuals of the nodes as eigenvalues."""
-        count = self.done if steps is None else min(steps, self.done)
+        count = self.done
+        if steps is not None:
+            count = min(steps, self.done)
         alphas = self.alphas[:count, probe]
         betas = self.betas[:count, probe]
         ends = (betas == 0).nonzero()

@@ -98,7 +98,9 @@ def monitor(  # noqa: PLR0913 (public: each is an option)
     """
     require_counts(1, every=every)
     require_counts(0, eigenvalues=eigenvalues, trace=trace)
-    names = [layers] if isinstance(layers, str) else list(layers)
+    names = [layers]
+    if not isinstance(layers, str):
+        names = list(layers)
     asked = {"eigenvalues": eigenvalues, "trace": trace, "layers": names}
     return Monitor(module, loss, data, every, asked, dict(measures or {}), seed, settings)
 
@@ -119,7 +121,9 @@ class Monitor:
 
     def __call__(self, step: int) -> Row | None:
         """Measures when `step` is a multiple of `every`."""
-        return self.measure(step) if step % self.every == 0 else None
+        if step % self.every == 0:
+            return self.measure(step)
+        return None
 
     def measure(self, step: int) -> Row:
         """Measures now, and keeps the row."""

@@ -167,12 +167,16 @@ def as_linear_operator(operator: Any) -> LinearOperator:
 
 def even_step(left: int) -> int:
     """Vectors of the next product: steps of about one size, not full ones and one without pairs."""
-    return math.ceil(left / math.ceil(left / TOGETHER)) if left > 0 else 0
+    if left > 0:
+        return math.ceil(left / math.ceil(left / TOGETHER))
+    return 0
 
 
 def own_generator(generator: torch.Generator | None) -> torch.Generator:
     """The generator, or one with seed 0: an estimator never moves torch's global random stream."""
-    return torch.Generator().manual_seed(0) if generator is None else generator
+    if generator is None:
+        return torch.Generator().manual_seed(0)
+    return generator
 
 
 def _allowed_skew(dtype: torch.dtype) -> float:
@@ -223,7 +227,9 @@ def _of_tensor(operator: Tensor) -> tuple[Product, Any, torch.dtype, torch.devic
 
 
 def _of_scipy(operator: LinearOperator) -> tuple[Product, Any, torch.dtype, torch.device, bool]:
-    dtype = torch.float32 if operator.dtype == np.float32 else torch.float64
+    dtype = torch.float64
+    if operator.dtype == np.float32:
+        dtype = torch.float32
 
     def product(v: Tensor) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(operator @ v.numpy()))

@@ -88,7 +88,9 @@ def metrics_of_blocks(
     for v, w in asked.with_diagonals:
         blocks = parts((v, w))
         total, gauss_newton, tensor = (Square(float(block.square().sum())) for block in blocks)
-        sigma = spectral_norm(blocks[0], v == w) if asked.ranks else math.nan
+        sigma = math.nan
+        if asked.ranks:
+            sigma = spectral_norm(blocks[0], v == w)
         measured[v, w] = Measured(total, gauss_newton, tensor, sigma, 0.0, products)
     return pair_metrics(measured, asked.pairs, scale, eps, "exact blocks")
 
@@ -113,7 +115,9 @@ class Metrics(Measurement):
         yield from self.way.steps()
 
     def result(self) -> InterLayerMetrics | None:
-        return None if self.way is None else self.way.result()
+        if self.way is None:
+            return None
+        return self.way.result()
 
 
 class ExactMetrics(Measurement):

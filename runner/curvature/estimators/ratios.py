@@ -165,7 +165,9 @@ class Asked:
     def first_probes(self, count: int, cost: int) -> int:
         """Probes on each node to begin with: `count`, or fewer where the budget, at `cost` products
         for all nodes, does not allow so many."""
-        return count if self.most is None else max(2, min(count, self.most // cost))
+        if self.most is None:
+            return count
+        return max(2, min(count, self.most // cost))
 
     @property
     def with_diagonals(self) -> list[Pair]:

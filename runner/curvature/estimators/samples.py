@@ -90,7 +90,9 @@ class Samples:
         cube = math.fsum(self.cubes) / max(len(self.cubes), 1)
         fourth = math.fsum(self.fourths) / max(len(self.fourths), 1)
         scale = math.sqrt(self.square * fourth)
-        skew = min(1.0, max(-1.0, cube / scale)) if scale > 0 else 0.0
+        skew = 0.0
+        if scale > 0:
+            skew = min(1.0, max(-1.0, cube / scale))
         return skewed_quantiles(self.freedom, skew, self.widening)
 
     def interval(self) -> tuple[float, float]:

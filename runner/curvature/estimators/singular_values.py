@@ -29,7 +29,9 @@ Directions = Mapping[Pair, Tensor]
 
 def partner(pair: Pair, node: str) -> str:
     """The other node of the pair; the node itself of a diagonal pair."""
-    return pair[0] if pair[1] == node else pair[1]
+    if pair[1] == node:
+        return pair[0]
+    return pair[1]
 
 
 class Leading(NamedTuple):
@@ -135,7 +137,9 @@ def kato_temple(first: float, second: float, residual: float) -> float:
     first residual^2 / (2 (first^2 - second^2)) by the inequality of Kato and Temple for A^T A, at
     most the residual; 0 where it is below the rounding of float64."""
     gap = first**2 - second**2
-    error = min(residual, first * residual**2 / (2 * gap)) if gap > 0 else residual
+    error = residual
+    if gap > 0:
+        error = min(residual, first * residual**2 / (2 * gap))
     return error if error > 1e-15 * first else 0.0
 
 
@@ -178,7 +182,9 @@ class SharedSubspaces:
 
         worth: the share of a proposal outside of the basis below which it is left out.
         """
-        found = list(self.basis[w]) if w in self.basis else []
+        found = []
+        if w in self.basis:
+            found = list(self.basis[w])
         new: list[Tensor] = []
         for proposal in proposals:
             rest = _orthogonal(proposal.double() / proposal.double().norm(), found)
@@ -269,13 +275,17 @@ class SharedSubspaces:
         images = self.images[w][v]
         values, vectors = self._spectrum(v, w)
         sigma = float(values[-1].clamp_min(0).sqrt())
-        second = float(values[-2].clamp_min(0).sqrt()) if len(values) > 1 else 0.0
+        second = 0.0
+        if len(values) > 1:
+            second = float(values[-2].clamp_min(0).sqrt())
         right = vectors[:, -1] @ self.basis[w]
         if sigma == 0:
             return Leading(0.0, 0.0, right)
         inside = self.basis[v] @ (vectors[:, -1] @ images / sigma)
         outside = float((1 - inside.square().sum()).clamp_min(0).sqrt())
-        outside = 0.0 if outside < 1e-7 else outside
+        if outside < 1e-7:
+            outside = 0.0
         residual = float((inside @ self.images[v][w] - sigma * right).norm())
-        residual = residual if outside == 0 else max(outside * sigma, residual)
+        if outside != 0:
+            residual = max(outside * sigma, residual)
         return Leading(sigma, kato_temple(sigma, second, residual), right)

@@ -128,8 +128,12 @@ class _Trace(Method[TraceEstimate]):
         super().__init__(symmetric, products)
         self.generator = generator
         self.samples = Samples(symmetric.size)
-        self.third = products // 3 if method == "hutch++" or products >= SKETCHED else 0
-        self.method = "hutchinson" if method == "hutchinson" or not self.third else method
+        self.third = 0
+        if method == "hutch++" or products >= SKETCHED:
+            self.third = products // 3
+        self.method = method
+        if method == "hutchinson" or not self.third:
+            self.method = "hutchinson"
         self.sketch: list[Tensor] = []
         self.basis: Tensor | None = None
         self.inside = self.rounding = 0.0

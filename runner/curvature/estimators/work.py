@@ -122,7 +122,9 @@ class Method(Work[Found]):
 
     def so_far(self) -> Found:
         if self.exact:
-            return self.undefined(ENDED) if self.whole is None else self.whole
+            if self.whole is None:
+                return self.undefined(ENDED)
+            return self.whole
         return super().so_far()
 
 

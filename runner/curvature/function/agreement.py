@@ -25,7 +25,9 @@ SMALL = 1e-6
 def worst_of(errors: Mapping[str, float]) -> float:
     """The largest error, NaN before all."""
     values = list(errors.values()) or [math.nan]
-    return math.nan if any(map(math.isnan, values)) else max(values)
+    if any(map(math.isnan, values)):
+        return math.nan
+    return max(values)
 
 
 JUMP = 0.1
@@ -193,7 +195,9 @@ class Settled:
 
     def _distance(self, one: Vectors, other: Vectors) -> float:
         apart = [norm_of(one[v] - other[v]) / scale for v, scale in self.scales.items()]
-        return math.inf if any(map(math.isnan, apart)) else max(apart)
+        if any(map(math.isnan, apart)):
+            return math.inf
+        return max(apart)
 
 
 def _row(rows: Rows, piece: int) -> Vectors:

@@ -43,7 +43,9 @@ class Changes:
         self.tensors = tensors
         self.eps = eps
         self.modules = modules
-        self.first = first if first is not None and math.isfinite(first) else None
+        self.first = None
+        if first is not None and math.isfinite(first):
+            self.first = first
         self._mark()
 
     def _mark(self) -> None:

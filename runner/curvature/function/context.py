@@ -112,7 +112,9 @@ def random_states() -> Callable[[], None]:
     python = random.getstate()
     on_cpu = torch.get_rng_state()
     numpy = _numpy()
-    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    on_devices = None
+    if torch.cuda.is_initialized():
+        on_devices = torch.cuda.get_rng_state_all()
     of_numpy = None if numpy is None else numpy.get_state()
 
     def put_back() -> None:
@@ -153,7 +155,9 @@ def widen(value: Any) -> Any:
     """A tensor of real or complex numbers in float64 or complex128; anything else itself."""
     if isinstance(value, Tensor) and value.is_complex():
         return value.to(torch.complex128)
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.double()
+    return value
 
 
 @contextmanager

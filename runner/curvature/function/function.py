@@ -143,9 +143,9 @@ class Function:
         """What the loss reads of module(input)."""
         args, kwargs = arguments_of(tree_map(widen, fresh(given)) if wide else fresh(given))
         found = self.module(*args, **kwargs)
-        return (
-            found if self.pick is None else tree_leaves(found)[picked(found, self.pick, "output")]
-        )
+        if self.pick is None:
+            return found
+        return tree_leaves(found)[picked(found, self.pick, "output")]
 
     def loss_of(self, output: Any, target: Any, wide: bool = False) -> Tensor:
         """The loss of an output, a scalar, or the mean of one value for each row."""

@@ -55,7 +55,9 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
                 "some"
             )
     else:
-        named = [groups] if isinstance(groups, str) or not isinstance(groups, Iterable) else groups
+        named = groups
+        if isinstance(groups, str) or not isinstance(groups, Iterable):
+            named = [groups]
         spec = (
             dict(named) if isinstance(named, Mapping) else {pattern: pattern for pattern in named}
         )

@@ -116,7 +116,9 @@ def own_parameters(function: Function, batch: Batch) -> Own:
     }
     with function.at(Point({}, seed=1, own=True), 1):
         loss = function.evaluate(batch)[1]
-        found = gradients(loss, list(live.values())) if live else []
+        found = []
+        if live:
+            found = gradients(loss, list(live.values()))
     slopes = {name: g.detach() for name, g in zip(live, found, strict=True)}
     return loss.detach(), {
         name: torch.view_as_real(g) if g.is_complex() else g for name, g in slopes.items()
@@ -139,7 +141,9 @@ def _differing(
             far = [name for name, e in apart.items() if e > allowed]
             names = sorted(far, key=lambda name: -apart[name])
             error = max([error, *apart.values()])
-    return Outcome("0 same function", "wrong", error, tuple(names)) if error > allowed else None
+    if error > allowed:
+        return Outcome("0 same function", "wrong", error, tuple(names))
+    return None
 
 
 def _tolerance(values: Values) -> float:
@@ -150,7 +154,9 @@ def _tolerance(values: Values) -> float:
 def _relative(one: Tensor, other: Tensor) -> float:
     a = float(one)
     b = float(other)
-    return abs(a - b) / max(abs(a), abs(b), 1e-300) if a != b else 0.0
+    if a != b:
+        return abs(a - b) / max(abs(a), abs(b), 1e-300)
+    return 0.0
 
 
 def _apart(one: Evaluated, other: Evaluated) -> float:
@@ -270,7 +276,9 @@ class SecondOrder:
         self.d = noise(function, self.point, 2)
         self.here = Point(self.point, wide, 1)
         self.double = wide or self.d.dtype == torch.float64
-        self.steps: Sequence[float] = STEPS if self.double else STEPS_IN_FLOAT32
+        self.steps: Sequence[float] = STEPS_IN_FLOAT32
+        if self.double:
+            self.steps = STEPS
         self.eps = 2.2e-16 if self.double else 1.2e-7
         self.tolerance = AGREES if self.double else 2e-2
 
@@ -328,7 +336,9 @@ class SecondOrder:
         size = norm(self.c) * norm(hd) + norm(self.d) * norm(hc)
         skew = abs(dot(self.c, hd) - dot(self.d, hc)) / max(size, 1e-300)
         allowed = 1e-8 if self.double else 1e-3
-        return Outcome("3 product", "wrong", skew, ("symmetry",)) if skew > allowed else outcome
+        if skew > allowed:
+            return Outcome("3 product", "wrong", skew, ("symmetry",))
+        return outcome
 
     def not_reached(self, whole: Evaluated) -> list[Outcome]:
         """Groups without a gradient are moved together: they must not move the loss."""

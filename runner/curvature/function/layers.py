@@ -90,7 +90,9 @@ def chosen(root: nn.Module, nodes: Nodes) -> tuple[dict[str, Pick], set[str]]:
         return {name: None for name in default_names(root) if name in known}, set()
     if not isinstance(nodes, str | Iterable):
         raise MeasurementError(f"expected names or patterns of submodules, found {nodes!r}")
-    asked = {nodes: None} if isinstance(nodes, str) else nodes
+    asked = nodes
+    if isinstance(nodes, str):
+        asked = {nodes: None}
     patterns: dict[str, Pick] = dict(asked) if isinstance(asked, Mapping) else dict.fromkeys(asked)
     if not patterns:
         raise MeasurementError(
@@ -153,8 +155,12 @@ def picked(output: Any, pick: Pick, where: str) -> int:
 def _item(found: Any, key: str, where: str, pick: Pick) -> Any:
     try:
         if isinstance(found, Mapping):
-            return found[key] if key in found else found[int(key)]
-        return found[int(key)] if key.lstrip("-").isdigit() else getattr(found, key)
+            if key in found:
+                return found[key]
+            return found[int(key)]
+        if key.lstrip("-").isdigit():
+            return found[int(key)]
+        return getattr(found, key)
     except (KeyError, IndexError, AttributeError, ValueError, TypeError) as error:
         raise MeasurementError(
             f"{where}: the path {pick!r} has no {key!r} in a {type(found).__name__}"

@@ -35,9 +35,13 @@ def likelihood(
         f = outputs[0].detach()
         slope = slopes[0].detach()
         eps = torch.finfo(f.dtype).eps
-        allowed = 1e-10 if f.dtype == torch.float64 else max(1e-5, 4 * eps)
+        allowed = 1e-10
+        if f.dtype != torch.float64:
+            allowed = max(1e-5, 4 * eps)
         for kind, residual in _residuals(f, target):
-            misfit = _misfit(slope, residual, 4 * eps / allowed) if name in (None, kind) else 1.0
+            misfit = 1.0
+            if name in (None, kind):
+                misfit = _misfit(slope, residual, 4 * eps / allowed)
             if misfit < error:
                 error = misfit
                 best = kind
@@ -47,7 +51,9 @@ def likelihood(
 def _residuals(f: Tensor, y: Tensor) -> Iterator[tuple[str, Tensor]]:
     """mean - target of each distribution, in the shape of f; zero in rows whose label is out of
     range."""
-    dims = {1, f.dim() - 1} if f.dim() > 1 else {0}
+    dims = {0}
+    if f.dim() > 1:
+        dims = {1, f.dim() - 1}
     if y.numel() == f.numel():
         values = y.reshape(f.shape).to(f.dtype)
         yield "normal", f - values

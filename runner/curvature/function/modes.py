@@ -180,7 +180,9 @@ def _arguments(  # noqa: PLR0913 (as torch calls convolutions)
 
 
 def _each(value: Any, dimensions: int) -> list[int]:
-    found = list(value) if isinstance(value, Sequence) else [value]
+    found = [value]
+    if isinstance(value, Sequence):
+        found = list(value)
     return found * dimensions if len(found) == 1 else found
 
 

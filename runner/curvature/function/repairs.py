@@ -76,7 +76,9 @@ def _multi_margin_loss(
         each = each * weight[y]
     if reduction == 0:
         return each
-    return each.mean() if reduction == 1 else each.sum()
+    if reduction == 1:
+        return each.mean()
+    return each.sum()
 
 
 class _Plain:

@@ -39,7 +39,9 @@ def _opens(value: Any) -> bool:
 
 def _fields(value: Any) -> tuple[list[str], list[Any]]:
     """Names of the attributes, and keys of the items."""
-    names = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+    names = []
+    if dataclasses.is_dataclass(value):
+        names = [f.name for f in dataclasses.fields(value)]
     names = list(
         dict.fromkeys([*(n for n in names if hasattr(value, n)), *getattr(value, "__dict__", ())])
     )

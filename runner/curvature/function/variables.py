@@ -144,11 +144,9 @@ class Perturbations:
         found: dict[str, Perturbed] = {}
         for record, count in fewer():
             for name in open_names - set(found):
-                place = (
-                    placed_by(whole[name][0], record[name][0], examples, count)
-                    if name in record
-                    else None
-                )
+                place = None
+                if name in record:
+                    place = placed_by(whole[name][0], record[name][0], examples, count)
                 if place is not None:
                     found[name] = place
             if len(found) == len(open_names):
@@ -181,7 +179,8 @@ class Perturbations:
             if name not in values:
                 return None
             e = values[name]
-            e = _as_complex(e) if name in self.complex else e
+            if name in self.complex:
+                e = _as_complex(e)
             place = self.places[name]
             spread = place.spread(e, output)
             if spread is None:

@@ -46,7 +46,9 @@ def rules(batch_dim: int, weights: Weights, cut: bool = True) -> list[Weighing]:
     examples = Weighing(lambda b: float(count_examples(b, batch_dim)), "examples")
     labels = Weighing(lambda b: float(count_labels(b) or 0), "labels that are not ignored")
     rows = Weighing(lambda b: float(count_rows(b)), "rows of the target")
-    return [examples, labels] if cut else [examples, labels, rows]
+    if cut:
+        return [examples, labels]
+    return [examples, labels, rows]
 
 
 class Additivity:
@@ -78,7 +80,9 @@ class Additivity:
         pairs = [(s / total, loss) for s, loss in zip(sizes, self.losses, strict=True) if s > 0]
         mean = math.fsum(s * loss for s, loss in pairs)
         scale = max(abs(self.whole), *(abs(loss) for _, loss in pairs))
-        return abs(mean - self.whole) / max(scale, 1e-300) if mean == mean else math.inf
+        if mean == mean:
+            return abs(mean - self.whole) / max(scale, 1e-300)
+        return math.inf
 
     def fitted(self) -> tuple[list[float], float]:
         """Weights with which the gradients of the parts add up to that of the batch, and the

@@ -136,7 +136,9 @@ def collect(
     with torch.no_grad():
         for start in range(0, len(x), chunk):
             part = slice(start, start + chunk)
-            known = evaluation if chunk == len(x) else evaluate(dag, x[part])
+            known = evaluation
+            if chunk != len(x):
+                known = evaluate(dag, x[part])
             known.replica_elements = evaluation.replica_elements
             router = Router(dag, known, y[part], reach, second=tensor)
             if tensor:
@@ -154,7 +156,9 @@ def _chunk(
     sizes = {name: evaluation.size(name) for name in evaluation.values}
     output = evaluation.values[dag.output]
     by_autograd = dag.nodes.keys() - evaluation.structures.keys()
-    reserved = 0 if by_autograd.isdisjoint(reach.backwards) else budget // 4
+    reserved = 0
+    if not by_autograd.isdisjoint(reach.backwards):
+        reserved = budget // 4
     plan = dag, sizes, reach.measured, len(output), output.element_size(), budget, per_example
     try:
         chunk = plan_chunk(*plan, kept, reserved)

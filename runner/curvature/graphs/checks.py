@@ -76,7 +76,9 @@ def plan_chunk(
     to use instead."""
     working, result = exact_elements(dag, sizes, measured, per_example, kept)
     room = (budget - reserved) // itemsize - result
-    chunk = min(examples, room // working) if room > 0 else 0
+    chunk = 0
+    if room > 0:
+        chunk = min(examples, room // working)
     if chunk < (examples if per_example else 1):
         need = (result + working * (examples if per_example else 1)) * itemsize + reserved
         raise ValueError(

@@ -116,7 +116,9 @@ class Node:
 
     def parameters(self) -> dict[str, Tensor]:
         """Parameters by name, of a module."""
-        return dict(self.fn.named_parameters()) if isinstance(self.fn, nn.Module) else {}
+        if isinstance(self.fn, nn.Module):
+            return dict(self.fn.named_parameters())
+        return {}
 
 
 class Dag:
@@ -222,7 +224,9 @@ class Dag:
         by name, and one name alone as a string."""
         if nodes is None:
             return self.order
-        asked = [nodes] if isinstance(nodes, str) else list(nodes)
+        asked = [nodes]
+        if not isinstance(nodes, str):
+            asked = list(nodes)
         unknown = [name for name in asked if name not in self.nodes and name != INPUT]
         if unknown:
             raise ValueError(f"unknown nodes {unknown}: the graph has {[INPUT, *self.order]}")

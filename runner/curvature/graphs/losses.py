@@ -256,7 +256,9 @@ class MeanSquaredError(Loss):
                 f"mse: target shape {tuple(target.shape)} does not match the output's "
                 f"{tuple(output.shape)}; reshape it to one row per example"
             )
-        return target if target.is_floating_point() else target.to(output.dtype)
+        if target.is_floating_point():
+            return target
+        return target.to(output.dtype)
 
     def gradient(self, output: Tensor, target: Tensor) -> Tensor:
         target = self.targets(output, target)

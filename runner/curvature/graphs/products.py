@@ -109,7 +109,9 @@ class CurvatureOperator(SymmetricOperator):
             self.sizes = {v: self._values[v].shape[1:].numel() for v in self.nodes}
             self.dtype = output.dtype
             self.device = output.device
-            self._loss_hessian = dag.loss.hessian(output, self.y) if part != "total" else None
+            self._loss_hessian = None
+            if part != "total":
+                self._loss_hessian = dag.loss.hessian(output, self.y)
         self._graph: _Graph | None = None
         self._writes = 0
         self._differentiable = False

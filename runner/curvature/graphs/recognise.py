@@ -82,7 +82,9 @@ def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
         return _chain_of(fn)
     if isinstance(fn, Residual) and as_written(fn, Residual):
         branch = _stages(fn.branch)
-        return None if branch is None else [ResidualStage(Chain(tuple(branch)), float(fn.scale))]
+        if branch is None:
+            return None
+        return [ResidualStage(Chain(tuple(branch)), float(fn.scale))]
     if isinstance(fn, nn.Linear) and as_written(fn, nn.Linear):
         return [LinearStage(fn.weight.detach(), _constant(fn.bias))]
     if isinstance(fn, nn.LayerNorm) and as_written(fn, nn.LayerNorm):
@@ -139,11 +141,17 @@ def structure_of(fn: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Structu
             return None if hooked(fn) else stated(len(inputs))
     if isinstance(fn, WeightedSum) and as_written(fn, WeightedSum):
         same = len(inputs) == len(fn.weights) and len({t.shape for t in inputs}) == 1
-        return Structure(fn.weights, Chain(())) if same else None
+        if same:
+            return Structure(fn.weights, Chain(()))
+        return None
     if isinstance(fn, Concatenated) and as_written(fn, Concatenated):
         body = _stages(fn.body)
-        return None if body is None else Structure(None, Chain(tuple(body)))
+        if body is None:
+            return None
+        return Structure(None, Chain(tuple(body)))
     if len(inputs) != 1:
         return None
     stages = _stages(fn)
-    return None if stages is None else Structure((1.0,), Chain(tuple(stages)))
+    if stages is None:
+        return None
+    return Structure((1.0,), Chain(tuple(stages)))

@@ -38,7 +38,9 @@ class Row:
 
     def block(self, w: str) -> Tensor | None:
         """T[w,v] of each example, (B, d_w, d_v)."""
-        return self.matrix[:, self.spans[w]] if w in self.spans else None
+        if w in self.spans:
+            return self.matrix[:, self.spans[w]]
+        return None
 
 
 class Reach:
@@ -207,9 +209,13 @@ class Router:
         pieces: dict[str, Tensor] = {}
         for w in columns:
             if self.reach.index[w] >= self.reach.index[u]:
-                block = kept[u].block(w) if u in kept else None
+                block = None
+                if u in kept:
+                    block = kept[u].block(w)
             else:
-                found = kept[w].block(u) if w in kept else None
+                found = None
+                if w in kept:
+                    found = kept[w].block(u)
                 block = None if found is None else found.mT
             if block is not None:
                 pieces[w] = block
@@ -262,7 +268,9 @@ class Router:
                 torch.bmm(left, right, out=diagonal)
             empty = False
         if empty:
-            return Row(row.spans, row.matrix[:, :n]) if n else None
+            if n:
+                return Row(row.spans, row.matrix[:, :n])
+            return None
         row.spans[v] = slice(n, n + self.evaluation.size(v))
         return row
 

@@ -52,7 +52,9 @@ def _weigh(row_weights: Tensor, a: Tensor) -> Tensor:
 
 def _times(vectors: Tensor, a: Tensor) -> Tensor:
     """A^T vector of each example: (B, d), A -> (B, n)."""
-    return vectors @ a if a.dim() == 2 else torch.bmm(vectors.unsqueeze(1), a).squeeze(1)
+    if a.dim() == 2:
+        return vectors @ a
+    return torch.bmm(vectors.unsqueeze(1), a).squeeze(1)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ class ElementwiseStage:
         self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool
     ) -> tuple[Tensor, Tensor | None]:
         slope, bend = saved
-        curvature = None if bend is None else torch.matmul(a.mT, _weigh(g * bend, a))
+        curvature = None
+        if bend is not None:
+            curvature = torch.matmul(a.mT, _weigh(g * bend, a))
         if owned and a.dim() == 3:
             return a.mul_(slope.unsqueeze(-1)), curvature
         return _weigh(slope, a), curvature

@@ -133,7 +133,9 @@ def operator_metrics(
     limit = Budget.of(budget)
     error = ASKED if relative_error is None else relative_error
     room = operator.settings.memory_budget / (operator.shape[0] * operator.dtype.itemsize)
-    together = 0 if ranks else max(1, int(room / VECTORS))
+    together = 0
+    if not ranks:
+        together = max(1, int(room / VECTORS))
     if limit.seconds is not None:
         together = min(together or TOGETHER, TOGETHER)
     asked = Asked(pairs, error, own_generator(generator), ranks, together, limit.products)
@@ -174,7 +176,9 @@ class _OfOperator(Metrics):
 
     def result(self) -> InterLayerMetrics | None:
         found = super().result()
-        return _without_gap(found, self.no_gap) if found and self.no_gap else found
+        if found and self.no_gap:
+            return _without_gap(found, self.no_gap)
+        return found
 
 
 def _gauss_newton(operator: FunctionOperator) -> tuple[FunctionOperator | None, str]:

@@ -31,7 +31,9 @@ T = TypeVar("T")
 
 def loss_of(given: Any) -> Any:
     """The loss, by its name or itself. Raises ValueError for what is none."""
-    loss = LOSSES.get(given, given) if isinstance(given, str) else given
+    loss = given
+    if isinstance(given, str):
+        loss = LOSSES.get(given, given)
     if loss is not None and (not callable(loss) or isinstance(loss, type)):
         raise MeasurementError(
             f"expected a loss(output, target) or one of {list(LOSSES)}, found {loss!r}"

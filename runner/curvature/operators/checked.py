@@ -131,7 +131,9 @@ def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outc
         curved = graph.curved(tangents, False)
         hd = flat.join(graph.pull(curved, False)).detach()
         pulled = flat.join(graph.pull([s.detach() for s in graph.slopes], False)).detach()
-        others = [] if examples else graph.jacobian(flat.split(at.c), False)
+        others = []
+        if not examples:
+            others = graph.jacobian(flat.split(at.c), False)
     outcomes = [_through_output(at, whole, pulled)]
     if part == "empirical_fisher":
         outcomes.append(_outer_products(at, layout, hd))

@@ -103,7 +103,9 @@ class Data:
         return found, batches[0]
 
     def __iter__(self) -> Iterator[Batch]:
-        return iter(self.given) if self.listed else self._batches(self.given)
+        if self.listed:
+            return iter(self.given)
+        return self._batches(self.given)
 
     def _batches(self, given: Iterable[Any]) -> Iterator[Batch]:
         """What is given, one after the other. A loader draws from a stream of its own, which begins
@@ -116,7 +118,8 @@ class Data:
             outside = random_states()
             self.stream()
             try:
-                batches = iter(given) if batches is None else batches
+                if batches is None:
+                    batches = iter(given)
                 one = next(batches)
             except StopIteration:
                 return
@@ -209,7 +212,9 @@ class Data:
         if layout is None:
             return batch, None
         stop = min(start + most, layout.examples)
-        cut = batch if stop - start == layout.examples else layout.cut(batch, start, stop)
+        cut = batch
+        if stop - start != layout.examples:
+            cut = layout.cut(batch, start, stop)
         return cut, layout._replace(examples=stop - start)
 
     # ------------------------------------------------------------------ with weights

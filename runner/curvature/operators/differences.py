@@ -31,7 +31,9 @@ class FunctionDifferences(Differences):
         self.double = double or operator.dtype == torch.float64
         self.noun = operator.noun
         self.cost = 3.0
-        self.start = in_double(operator.values) if double else operator.values
+        self.start = operator.values
+        if double:
+            self.start = in_double(operator.values)
         self.drawn = noise(self.function, self.start, seed)
         self.direction = self._rows(self.drawn)
 

@@ -26,7 +26,9 @@ _WARM: list[bool] = []
 
 def clock(device: torch.device) -> float:
     """Seconds of this process, which others do not change; of the wall for other devices."""
-    return time.process_time() if device.type == "cpu" else time.perf_counter()
+    if device.type == "cpu":
+        return time.process_time()
+    return time.perf_counter()
 
 
 class Multiplication:
@@ -56,7 +58,9 @@ class Multiplication:
             self.stored = each, each.mT
         if self.stored is not None:
             each, columns = self.stored
-            return rows @ columns @ each if rows.dim() > 1 else columns.mv(each.mv(rows))
+            if rows.dim() > 1:
+                return rows @ columns @ each
+            return columns.mv(each.mv(rows))
         if self.graphs.part in ("gauss_newton", "fisher"):
             self._linearize()
         if rows.dim() == 1:

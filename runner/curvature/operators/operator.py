@@ -207,7 +207,9 @@ class FunctionOperator(SymmetricOperator):
             # two may have no loss or slope: labels that are ignored, margins that are kept, experts
             # that get no example, a contrastive loss of one pair
             self._find_sample()
-            outcomes = [] if self.data.sampled is None else self._second_order(2 * TWINS)
+            outcomes = []
+            if self.data.sampled is not None:
+                outcomes = self._second_order(2 * TWINS)
         self.verdicts.take(outcomes)
 
     def _second_order(self, few: int) -> list[Outcome]:

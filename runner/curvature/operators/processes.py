@@ -134,7 +134,9 @@ def _weighted_sum(t: Tensor) -> Tensor:
     """The sum of the entries with weights that differ from one to the next, a scalar on the
     tensor's device."""
     flat = (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).reshape(-1)
-    dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
+    dtype = torch.float32
+    if flat.dtype == torch.float64:
+        dtype = torch.float64
     weights = _weights(t.device, dtype)
     sums = [
         (i + 1) * piece.to(dtype).dot(weights[: len(piece)])

@@ -192,7 +192,9 @@ class FactoredGraph:
 
     def pull(self, cotangents: Tensors, batched: bool) -> Images:
         """J^T w, times the weight."""
-        scaled = cotangents if self.weight == 1 else [self.weight * w for w in cotangents]
+        scaled = cotangents
+        if self.weight != 1:
+            scaled = [self.weight * w for w in cotangents]
         return grad(self.outputs, self.wrt, scaled, batched)
 
     def apply(self, directions: Tensors, batched: bool) -> Images:

@@ -68,7 +68,9 @@ class SymmetricOperator(ABC):
         pieces = dict(zip(self.nodes, columns.mT.split(sizes, 1), strict=True))
         found = self.apply(pieces)
         product = torch.cat([found[v] for v in self.nodes], 1).mT
-        return product if z.dim() == 2 else product.squeeze(1)
+        if z.dim() == 2:
+            return product
+        return product.squeeze(1)
 
     def __matmul__(self, z: Tensor) -> Tensor:
         return self.matvec(z)
@@ -125,7 +127,9 @@ def columns_of(z: Tensor, size: int) -> Tensor:
             f"expected a real tensor ({size},) or ({size}, k) with k columns, at least one, found "
             f"{describe(z)}"
         )
-    return z if z.dim() == 2 else z.unsqueeze(1)
+    if z.dim() == 2:
+        return z
+    return z.unsqueeze(1)
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,9 @@ class BlockOperator:
         """H[v,w] z: z of shape (d_w,) or k columns (d_w, k)."""
         columns = columns_of(z, self.shape[1])
         product = self.operator.rows({self.w: columns.mT}, (self.v,))[self.v].mT
-        return product if z.dim() == 2 else product.squeeze(1)
+        if z.dim() == 2:
+            return product
+        return product.squeeze(1)
 
     def __matmul__(self, z: Tensor) -> Tensor:
         return self.matvec(z)

@@ -90,7 +90,9 @@ class Weigher:
         data.total = data.totals[chosen.name]
         data.rule = chosen.rule
         positional = own is not self.numbers
-        data.numbers = own[chosen.name] if positional or data.listed else []
+        data.numbers = []
+        if positional or data.listed:
+            data.numbers = own[chosen.name]
         return replace(chosen, name=GIVEN) if positional else chosen
 
     def _given_numbers(self) -> dict[str, list[float]]:

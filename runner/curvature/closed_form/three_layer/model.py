@@ -292,7 +292,9 @@ def closed_form(order: int) -> Callable[[Callable[[Forward], R]], ClosedForm[R]]
         @wraps(function)
         def chunked(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Any:
             lead = theta.shape[:-1]
-            words = x.shape[0] * theta.shape[-1] if theta.ndim and x.ndim else CHUNK_WORDS
+            words = CHUNK_WORDS
+            if theta.ndim and x.ndim:
+                words = x.shape[0] * theta.shape[-1]
             size = max(1, CHUNK_WORDS // max(1, words))
             if lead.numel() <= size:
                 return function(forward(theta, x, q, activation, order))
