@@ -126,7 +126,9 @@ class Context:
     def checkpoints(self, key: Mapping[str, Any]) -> Checkpoints | None:
         """Checkpoint store of the training `key`; None outside a run (tests), where it starts from
         the beginning."""
-        return self.open_checkpoints({**key, "seed": self.seed}) if self.open_checkpoints else None
+        if self.open_checkpoints:
+            return self.open_checkpoints({**key, "seed": self.seed})
+        return None
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,9 @@ def named(experiment: Experiment, role: str) -> Callable[..., Any]:
     owner = type(experiment)
     value = getattr(owner, role)
     where = f"{owner.__module__}.{owner.__name__}.{role}"
-    found: Callable[..., Any] = value if callable(value) else imported(value, where)
+    found: Callable[..., Any] = value
+    if not callable(value):
+        found = imported(value, where)
     return found
 
 

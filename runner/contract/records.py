@@ -175,7 +175,9 @@ class Statement:
 
     def holds(self, value: float) -> bool:
         """Whether a value keeps the limits."""
-        return self.low < value < self.high if self.strict else self.low <= value <= self.high
+        if self.strict:
+            return self.low < value < self.high
+        return self.low <= value <= self.high
 
     def excludes(self, low: float, high: float) -> bool:
         """Whether an interval is wholly outside the limits.

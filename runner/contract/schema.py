@@ -118,10 +118,12 @@ class Limits:
     def __str__(self) -> str:
         """As `hess-run show` prints it: 'one of relu, tanh', '> 0 and < 1', '>= 1 steps'."""
         texts = [f"keys {', '.join(self.keys)}"] if self.keys else []
-        texts += [f"one of {', '.join(map(str, self.choices))}"] if self.choices else []
+        if self.choices:
+            texts += [f"one of {', '.join(map(str, self.choices))}"]
         bounds = " and ".join(f"{sign} {limit:g}" for _, sign, limit, _ in self._bounds)
         off = "" if self.off is None else f"{self.off:g} or "
-        texts += [f"{off}{bounds} {self.unit}".strip()] if bounds or self.unit else []
+        if bounds or self.unit:
+            texts += [f"{off}{bounds} {self.unit}".strip()]
         return "; ".join(texts)
 
 
@@ -219,7 +221,8 @@ def grid(default: Any = MISSING, **limits: Any) -> Any:
     identity. It has the name of the cell parameter (singular), needs at least one value, and a
     single value counts as a list of one.
     """
-    default = list(default) if default is not MISSING else default
+    if default is not MISSING:
+        default = list(default)
     return _field(default, {"grid": True}, {"filled": True, "once": True, **limits})
 
 

@@ -263,7 +263,9 @@ def check_files(spec: Archive, folder: Path) -> None:
     for file, size in spec.sizes.items():
         path = folder / file
         try:
-            found = path.stat().st_size if path.is_file() else None
+            found = None
+            if path.is_file():
+                found = path.stat().st_size
         except OSError as error:
             raise DataError(
                 f"{spec.name}: expected a readable file {path}, found: {error}"

@@ -174,7 +174,9 @@ def _extract(spec: Archive, packed: Path, target: Path) -> None:
     with tarfile.open(packed, "r:gz") as archive:
         for member in archive:
             path = PurePosixPath(member.name)
-            source = archive.extractfile(member) if str(path) in names else None
+            source = None
+            if str(path) in names:
+                source = archive.extractfile(member)
             if source is not None:
                 with source, (target / path.name).open("wb") as sink:
                     shutil.copyfileobj(source, sink, CHUNK)
@@ -188,7 +190,9 @@ def _download(
     limit = sum(spec.sizes.values()) + SLACK
     for url in urls:
         for _ in range(ATTEMPTS):
-            resumed = part.stat().st_size if part.is_file() else 0
+            resumed = 0
+            if part.is_file():
+                resumed = part.stat().st_size
             try:
                 complete = _continue(url, part, progress, timeout, limit)
             except (
@@ -227,7 +231,9 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
     announced."""
     if url.split(":", 1)[0] not in ("http", "https", "file"):
         raise ValueError("expected an address that starts with http:, https: or file:")
-    done = part.stat().st_size if part.is_file() else 0
+    done = 0
+    if part.is_file():
+        done = part.stat().st_size
     request = urllib.request.Request(url, headers={"User-Agent": "hess-run"})
     if done:
         request.add_header("Range", f"bytes={done}-")

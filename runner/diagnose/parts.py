@@ -212,7 +212,9 @@ def eigenvalues(problem: Problem) -> Tables:
     ends = {"lambda_1": largest, "lambda_n": eigenpairs(problem, 1, "smallest")}
     for name, pairs in ends.items():
         method = f"{pairs.products} products, error: residual"
-        why = "" if bool(pairs.converged[0]) else pairs.reason or "has not converged"
+        why = ""
+        if not bool(pairs.converged[0]):
+            why = pairs.reason or "has not converged"
         rows.append(scalar(name, pairs.values[0], pairs.residuals[0], method, why))
     table = {
         "index": list(range(k)),

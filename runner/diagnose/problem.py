@@ -91,7 +91,9 @@ class Problem:
         """Processor seconds, which other processes do not change; wall seconds of other devices."""
         if self.options.device.startswith("cuda"):
             torch.cuda.synchronize()
-        return time.process_time() if self.options.device == "cpu" else time.perf_counter()
+        if self.options.device == "cpu":
+            return time.process_time()
+        return time.perf_counter()
 
     @cached_property
     def gradient(self) -> float:

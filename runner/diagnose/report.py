@@ -163,7 +163,9 @@ class DiagnosisAnalysis(Analysis):
 
     def rows(self, name: str) -> list[dict[Any, Any]]:
         """The rows of a table at its last step; none where there is no such table."""
-        return self.last[name].to_dict("records") if name in self.last else []
+        if name in self.last:
+            return self.last[name].to_dict("records")
+        return []
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Every figure that the tables allow."""
@@ -303,7 +305,8 @@ class DiagnosisAnalysis(Analysis):
         rows = []
         for name in scalars["quantity"].unique():
             remark = last["status"][name]
-            remark = "" if remark == "ok" else remark
+            if remark == "ok":
+                remark = ""
             rows.append([name, *texts.loc[name], last["method"][name], remark])
         heads = ["quantity", *(f"step {step}" for step in some), "method", "remark"]
         text = markdown_table("Numbers", heads, rows) + "\n"

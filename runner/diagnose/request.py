@@ -102,7 +102,9 @@ def _value(key: str, text: str, kind: type) -> Any:
         names = tuple(item for item in items if item)
         if key == "checkpoints":
             return tuple(str(typed_path(key, name)) for name in names)
-        return tuple(whole_number(key, name) for name in names) if key == "steps" else names
+        if key == "steps":
+            return tuple(whole_number(key, name) for name in names)
+        return names
     if kind is int:
         return whole_number(key, text)
     if key in ("target", "outputs"):

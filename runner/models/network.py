@@ -169,7 +169,9 @@ class Block(nn.Module):
 
     def forward(self, *parents: Tensor) -> Tensor:
         a = self.act(self.pre_activation(*parents))
-        return a if self.skip is None else torch.add(parents[0], a, alpha=self.skip)
+        if self.skip is None:
+            return a
+        return torch.add(parents[0], a, alpha=self.skip)
 
     def curvature_structure(self, parents: int) -> Structure | None:
         """`forward` as stages whose first and second derivatives the curvature engine has in closed

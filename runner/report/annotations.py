@@ -42,7 +42,9 @@ def _wrap(ax: Axes, text: str) -> str:
 
 
 def _alphabet(i: int) -> str:
-    return chr(ord("a") + i) if i < 26 else _alphabet(i // 26 - 1) + _alphabet(i % 26)
+    if i < 26:
+        return chr(ord("a") + i)
+    return _alphabet(i // 26 - 1) + _alphabet(i % 26)
 
 
 BELOW = 0.5
@@ -57,7 +59,9 @@ def legend(ax: Axes, *, title: str | None = None) -> None:
     if not labels:
         return
     names = [named(label) for label in labels]
-    columns = 1 if max(map(len, names)) > 24 else 2
+    columns = 2
+    if max(map(len, names)) > 24:
+        columns = 1
     figure: Any = ax.figure
     below = ax.transAxes + ScaledTranslation(0, -BELOW, figure.dpi_scale_trans)
     place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0)}
@@ -104,7 +108,8 @@ def head(figure: Figure, text: str) -> None:
     """Write which paper and figure this is above the panels, before a title that the figure already
     has, in lines that are not wider than the figure."""
     title = figure.get_suptitle()
-    text = f"{text}: {title}" if title else text
+    if title:
+        text = f"{text}: {title}"
     lines = textwrap.fill(text, int(figure.get_figwidth() / LETTER))
     figure.suptitle(lines, x=0.01, ha="left", fontsize=8, color="0.35")
 

@@ -83,7 +83,9 @@ def place_of(name: str, what: str = "") -> str:
     if found:
         kind, appendix, number = found.groups()
         return f"{KINDS[kind]} {appendix}{'.' * len(appendix)}{number}"
-    return next(iter(sorted(places(what.partition(":")[0]))), "") if ":" in what else ""
+    if ":" in what:
+        return next(iter(sorted(places(what.partition(":")[0]))), "")
+    return ""
 
 
 def places(text: str, kinds: str = "Fig|Table") -> set[str]:

@@ -88,7 +88,9 @@ class Collection:
     def replication(self) -> list[Stored]:
         """The cells of the second verdict; none where no seeds are declared, or not all stored."""
         seeds = self.scope.replication
-        return within(self.cells, self.place.paper, seeds) if seeds else []
+        if seeds:
+            return within(self.cells, self.place.paper, seeds)
+        return []
 
     @property
     def shown(self) -> list[Stored]:

@@ -40,13 +40,17 @@ def run_words(folder: Path, manifest: Record) -> list[str]:
 
 def root_of(folder: Path, manifest: Record) -> Path:
     """Folder of an experiment, whose report is in it or in a folder below."""
-    return folder if folder.name == str(manifest.get("experiment")) else folder.parent
+    if folder.name == str(manifest.get("experiment")):
+        return folder
+    return folder.parent
 
 
 def as_typed(path: Path) -> Path:
     """A path as one would type it here."""
     here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    if path.is_relative_to(here):
+        return path.relative_to(here)
+    return path
 
 
 def judged_seeds(manifest: Record) -> list[int]:

@@ -87,11 +87,9 @@ def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
     """What keeps a figure from being the paper's, below the canvas: a picture is copied without its
     caption."""
     text = str(stamp.get("footer", ""))
-    return (
-        figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=8, color="0.35")
-        if text
-        else None
-    )
+    if text:
+        return figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=8, color="0.35")
+    return None
 
 
 def palette_png(content: bytes) -> bytes:

@@ -87,7 +87,9 @@ class Subject:
         if not self.tables:
             return Analysis(self.experiment, {})
         made = analyse(self.experiment, self.tables)
-        return replace(made, beside=self.beside) if self.beside else made
+        if self.beside:
+            return replace(made, beside=self.beside)
+        return made
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,7 +150,9 @@ def ask(material: Material, failures: Failures, *, only_figures: bool = False) -
     """Make the experiment's analyses and ask them for everything. only_figures: leave the other
     answers empty."""
     shown = _analysis(material.shown, failures)
-    judged = shown if material.judged is material.shown else _analysis(material.judged, failures)
+    judged = shown
+    if material.judged is not material.shown:
+        judged = _analysis(material.judged, failures)
     if only_figures:
         judged = Analysis(material.judged.experiment, {})
     no_notes: list[str] = []

@@ -60,7 +60,9 @@ def fingerprint(
 def archive_of(experiment: str) -> Path | None:
     """The published cells of an experiment, None where there are none."""
     folder = published_folder(experiment)
-    return folder / CELLS if folder is not None and (folder / CELLS).is_file() else None
+    if folder is not None and (folder / CELLS).is_file():
+        return folder / CELLS
+    return None
 
 
 def package_files(experiment: type[Experiment]) -> list[Path]:

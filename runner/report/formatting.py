@@ -199,7 +199,9 @@ def _population(row: Row) -> float | None:
     """Our standard deviation with ddof 0, as the published one is."""
     std, n = row.get("measured_std"), row.get("n")
     both = shown(std) and shown(n)
-    return population_std(float(row["measured_std"]), float(row["n"])) if both else None
+    if both:
+        return population_std(float(row["measured_std"]), float(row["n"]))
+    return None
 
 
 def _spread(std: Any) -> str:
@@ -222,7 +224,8 @@ def statement_row(row: Row) -> tuple[str, ...]:
     verdict = f"{row['verdict']}{_split(row.get('variants') or {})}"
     if row.get("other_seeds"):
         verdict += " (published networks; other seeds: claims.csv)"
-    verdict += f"; {why_not(row)}" if why_not(row) else ""
+    if why_not(row):
+        verdict += f"; {why_not(row)}"
     criterion = criterion_of(row)
     if row["verdict"] == "not comparable":
         criterion = str(row.get("detail") or "")
@@ -251,7 +254,9 @@ def number_line(row: Row) -> str:
 
 def shown(value: Any, digits: int = 3) -> str:
     """A number with this many significant digits; '' for anything else."""
-    return f"{value:.{digits}g}" if isinstance(value, int | float) and value == value else ""
+    if isinstance(value, int | float) and value == value:
+        return f"{value:.{digits}g}"
+    return ""
 
 
 def _split(variants: Mapping[str, str]) -> str:

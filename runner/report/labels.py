@@ -57,7 +57,9 @@ def row_label(keys: Mapping[str, Any]) -> str:
     >>> row_label({"activation": "gelu", "checkpoint": "final", "metric": "gap", "depth": "8"})
     'GN gap, GELU, after training, depth 8'
     """
-    parts = [label(keys[FIRST])] if keys.get(FIRST) else []
+    parts = []
+    if keys.get(FIRST):
+        parts = [label(keys[FIRST])]
     for key, value in _rest(keys):
         needs_name = key in KEYS_WITH_NAME or re.fullmatch(r"[-\d.]+", str(value))
         parts.append(f"{label(key)} {value}" if needs_name else label(value))

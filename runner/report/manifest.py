@@ -74,7 +74,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     for key, kind in TYPES.items():
         whole.setdefault(key, kind())
     fits = all(isinstance(whole[key], kind) for key, kind in TYPES.items())
-    return whole if fits and all(map(_inside, whole["files"])) else None
+    if fits and all(map(_inside, whole["files"])):
+        return whole
+    return None
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -123,7 +125,9 @@ def _is_ours(path: Path, content: bytes) -> bool:
     if path.name == NAME:
         return read_manifest(path.parent) is not None
     journal = path.with_name(JOURNAL)
-    noted = journal.read_text("utf-8", "replace").split() if journal.is_file() else []
+    noted = []
+    if journal.is_file():
+        noted = journal.read_text("utf-8", "replace").split()
     return _is_recorded(path, there) or hashlib.sha256(there).hexdigest() in noted
 
 
@@ -183,7 +187,9 @@ def commits_of(manifest: Mapping[str, Any]) -> list[str]:
 def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
     """Where a figure comes from; without the time, so that the same cells give the same file."""
     settings = manifest.get("settings") or {}
-    dataset = settings.get("dataset") if isinstance(settings, Mapping) else None
+    dataset = None
+    if isinstance(settings, Mapping):
+        dataset = settings.get("dataset")
     return {
         "experiment": name,
         "figure": "",
@@ -207,7 +213,9 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int | bool) else str(value)
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    return str(value)
 
 
 def not_run_files(root: Path) -> list[Path]:

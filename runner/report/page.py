@@ -106,7 +106,9 @@ class Page:
 
     def paper_of(self, row: Mapping[str, Any]) -> str:
         """The paper that a row is about; in an audit of all papers its place begins with it."""
-        return str(row.get("where", "")).partition(",")[0] if self.paper == ALL else self.paper
+        if self.paper == ALL:
+            return str(row.get("where", "")).partition(",")[0]
+        return self.paper
 
     @property
     def verdicts(self) -> dict[str, int]:
@@ -162,7 +164,9 @@ class Page:
     def findings(self) -> str:
         """report.md, '' where there is none."""
         path = self.folder / "report.md"
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+        return ""
 
     @property
     def lead(self) -> str:

@@ -16,7 +16,9 @@ PAPERS_FILE = Path(__file__).resolve().parents[2] / "experiments" / "papers.toml
 @cache
 def known_papers() -> Mapping[str, Mapping[str, Any]]:
     """The entries of papers.toml; none where the package of experiments is not installed."""
-    return tomllib.loads(PAPERS_FILE.read_text(encoding="utf-8")) if PAPERS_FILE.is_file() else {}
+    if PAPERS_FILE.is_file():
+        return tomllib.loads(PAPERS_FILE.read_text(encoding="utf-8"))
+    return {}
 
 
 @cache

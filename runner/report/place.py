@@ -38,7 +38,9 @@ class Place:
 
 def place_of(job: Job, protocol: Protocol) -> Place:
     """The place of the report of a job's settings."""
-    outputs = (quoted("outputs", job.outputs),) if str(job.outputs) != "outputs" else ()
+    outputs: tuple[str, ...] = ()
+    if str(job.outputs) != "outputs":
+        outputs = (quoted("outputs", job.outputs),)
     paper = protocol(job.name, PAPER)
     if job.identity.key == Identity.of(job.name, paper).key:
         return Place(job.store.root, paper, outputs, paper)

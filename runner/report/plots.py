@@ -94,7 +94,8 @@ def groups(
         spread = 0.22 * (np.mod(np.arange(shown.size) * 0.618034, 1) - 0.5)
         ax.scatter(position + spread, shown, s=9, alpha=0.45, linewidths=0, zorder=3, **look)
         part = f"\n{shown.size} shown" if shown.size < x.size else ""
-        part += f"\n{raw.size - x.size} infinite or missing" if x.size < raw.size else ""
+        if x.size < raw.size:
+            part += f"\n{raw.size - x.size} infinite or missing"
         ticks.append(f"{(names or {}).get(label, label)}\nn = {x.size}{part}")
     ax.set_xticks(range(position + 1), ticks)
     ax.set_xlim(-0.6, position + 0.6)

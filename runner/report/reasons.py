@@ -54,4 +54,6 @@ def _needed(row: Row) -> str:
 
 def _number(row: Row, key: str) -> float:
     value = row.get(key)
-    return math.nan if value in (None, "") else float(value)
+    if value in (None, ""):
+        return math.nan
+    return float(value)

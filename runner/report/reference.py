@@ -76,7 +76,9 @@ def read_reference(path: Path) -> pd.DataFrame:
             rows = [row for row in csv.reader(stream) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
-    header = [name.strip() for name in rows[0]] if rows else []
+    header = []
+    if rows:
+        header = [name.strip() for name in rows[0]]
     for column in ("metric", "mean"):
         if column not in header:
             raise ValueError(
@@ -179,10 +181,14 @@ def text_of(value: Any) -> str:
     try:
         number = Decimal(text)
     except InvalidOperation:
-        return text.lower() if text.lower() in ("true", "false") else text
+        if text.lower() in ("true", "false"):
+            return text.lower()
+        return text
     if number.is_nan():
         return ""
-    return str(number.normalize()) if number.is_finite() else text
+    if number.is_finite():
+        return str(number.normalize())
+    return text
 
 
 def reference_path(name: str) -> Path | None:

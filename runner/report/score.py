@@ -109,7 +109,9 @@ def score_of(
     if not matching:
         return score
     ours = Sample.of([value["value"] for value in matching])
-    target = paper.bound if math.isnan(paper.mean) else paper.mean
+    target = paper.mean
+    if math.isnan(paper.mean):
+        target = paper.bound
     score = replace(
         score,
         measured_mean=ours.mean,
@@ -172,15 +174,21 @@ PAIRED_EXACT = "paired: same networks and images, nothing random is left"
 
 def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -> Score:
     """Against a printed mean. Of fewer seeds than the paper's the networks are not the same."""
-    std = paper.results_std if math.isnan(paper.std) else paper.std
+    std = paper.std
+    if math.isnan(paper.std):
+        std = paper.results_std
     theirs = Sample.printed(paper.mean, std, paper.n)
     margin = _margin(paper)
     variance = _mean(matching, "image_variance")
     image_df = _mean(matching, "image_df")
-    rounding = _mean(matching, "rounding_std") if ours.n == paper.n else NAN
+    rounding = NAN
+    if ours.n == paper.n:
+        rounding = _mean(matching, "rounding_std")
     pairs = _mean(matching, "rounding_df")
     if math.isnan(rounding):
-        images = Part(variance, _df(image_df)) if variance > 0 else None
+        images = None
+        if variance > 0:
+            images = Part(variance, _df(image_df))
         compared = judge.equal(ours, theirs, margin, images)
         reasons = [compared.difference.how]
         if math.isnan(paper.std) and not math.isnan(std):
@@ -197,7 +205,9 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
             reasons.append("same networks and data, but not every printed digit")
     never = ""
     if math.isinf(compared.seeds_needed):
-        never = judge.only_so_many(paper.n) if math.isnan(rounding) else NO_MORE
+        never = NO_MORE
+        if math.isnan(rounding):
+            never = judge.only_so_many(paper.n)
     same_digits = judge.digits_agree(ours.mean, paper.mean, paper.resolution)
     return replace(
         _criteria(score, ours, theirs, compared.difference),
@@ -236,7 +246,9 @@ def _every_digit(paper: Printed, ours: Sample) -> bool:
         return False
     if math.isnan(paper.std):
         return True
-    population = population_std(ours.std, ours.n) if ours.n > 1 else 0.0
+    population = 0.0
+    if ours.n > 1:
+        population = population_std(ours.std, ours.n)
     return judge.digits_agree(population, paper.std, paper.std_resolution)
 
 
@@ -251,7 +263,9 @@ def has_one_digit(mean: float, resolution: float) -> bool:
 
 def population_std(std: float, n: float) -> float:
     """The standard deviation with ddof 0, as papers print it, of one with ddof 1 over n values."""
-    return std * math.sqrt((n - 1) / n) if n > 1 else NAN
+    if n > 1:
+        return std * math.sqrt((n - 1) / n)
+    return NAN
 
 
 def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference) -> Score:
@@ -298,7 +312,9 @@ def _said(matching: Sequence[Row], column: str) -> str:
 def _mean(matching: Sequence[Row], column: str) -> float:
     """Mean of a numeric column of the matching rows; NaN where a row lacks it."""
     texts = [m.get(column, "") for m in matching]
-    return math.fsum(float(t) for t in texts) / len(texts) if texts and all(texts) else NAN
+    if texts and all(texts):
+        return math.fsum(float(t) for t in texts) / len(texts)
+    return NAN
 
 
 def yes(holds: bool) -> str:

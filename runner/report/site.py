@@ -69,7 +69,9 @@ def _downloads(page: Page) -> list[str]:
 
 def _page_data(page: Page) -> dict[str, Any]:
     """What the script of a page shows: rows, the cells behind them, formulas and figures."""
-    cells = page.cells if len(page.cells) <= MOST_CELLS else []
+    cells = []
+    if len(page.cells) <= MOST_CELLS:
+        cells = page.cells
     texts = [*(row["label"] for row in page.scores), *(row["statement"] for row in page.claims)]
     return {
         "name": page.name,

@@ -39,7 +39,9 @@ MOST_WORDS = 150
 def summary_path(name: str, experiment: Experiment) -> Path | None:
     """The summary's file, where there is one."""
     file = getattr(sys.modules[type(experiment).__module__], "__file__", None)
-    path = Path(file).resolve().with_name(f"{name}.md") if file else None
+    path = None
+    if file:
+        path = Path(file).resolve().with_name(f"{name}.md")
     return path if path is not None and path.is_file() else None
 
 

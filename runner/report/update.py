@@ -83,7 +83,9 @@ class Update:
         ):
             return None
         changed = changed_files(folder, earlier)
-        return (earlier, changed) if all(map(is_merged, changed)) else None
+        if all(map(is_merged, changed)):
+            return (earlier, changed)
+        return None
 
     def copy(self, published: Path) -> bool:
         """Copy a published report of the same fingerprint; False where there is none."""
@@ -131,7 +133,9 @@ def material_of(collection: Collection, reference: Path | None) -> Material:
     settings = collection.judged_experiment
     shown = Subject(collection.job.experiment, merge(collection.shown), beside)
     same = len(cells) == len(collection.shown) and settings == shown.experiment
-    judged = shown if same else Subject(settings, merge(cells), beside)
+    judged = shown
+    if not same:
+        judged = Subject(settings, merge(cells), beside)
     further = collection.replication
     return Material(
         scope=collection.scope,

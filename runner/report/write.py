@@ -153,7 +153,9 @@ class _Report:
         rows: list[Any] = []
         if CERTIFICATE in shown.tables:
             rows = shown.tables[CERTIFICATE].to_dict("records")
-        return certificate_lines(carried, rows, shown.experiment.uncertified) if carried else []
+        if carried:
+            return certificate_lines(carried, rows, shown.experiment.uncertified)
+        return []
 
     def summary(self) -> str:
         """The hand-written summary in the paper's scope; where cells are missing only one that is

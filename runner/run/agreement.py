@@ -85,7 +85,9 @@ def agreement(jobs: Iterable[Job]) -> Agreement | None:
         store = job.store
         for cell_id, _ in job.cells():
             measured = store.working.usable(cell_id)
-            published = store.archive.usable(cell_id) if store.archive else None
+            published = None
+            if store.archive:
+                published = store.archive.usable(cell_id)
             if measured is None or published is None:
                 continue
             found.cells += 1

@@ -20,7 +20,9 @@ def lines(answers: Iterable[Answer]) -> list[str]:
         facts = dict(answer.record())
         del facts["title"]
         rows = facts.pop("rows", {})
-        reasons = facts.pop("why", {}) if rows else {}
+        reasons = {}
+        if rows:
+            reasons = facts.pop("why", {})
         for name, value in facts.items():
             in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
             first, *others = in_words(value)
@@ -41,7 +43,9 @@ def _in_a_line(value: Any) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+    if isinstance(value, int | float):
+        return f"{value:.4g}"
+    return str(value)
 
 
 def _counted(counts: Mapping[str, int]) -> list[str]:

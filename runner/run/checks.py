@@ -84,7 +84,7 @@ def _experiments(root: Path) -> list[str]:
     """Names of the experiments with cells in the working folder or published."""
     working = [path.parent.name for path in root.glob("*/cells") if path.is_dir()]
     folder = published_root()
-    published = (
-        [path.parent.name for path in folder.glob(f"*/{CELLS}")] if folder is not None else []
-    )
+    published = []
+    if folder is not None:
+        published = [path.parent.name for path in folder.glob(f"*/{CELLS}")]
     return sorted({*working, *published})

@@ -155,7 +155,9 @@ def parse(argv: Sequence[str]) -> Call:
     if options.version:
         return Call("", version=True)
     first = words[0] if words else ""
-    name = words.pop(0) if first in (*VERBS, "help") and first else ""
+    name = ""
+    if first in (*VERBS, "help") and first:
+        name = words.pop(0)
     folder = options.config_dir or ""
     if name == "help" or options.help or not argv:
         named = name

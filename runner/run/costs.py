@@ -64,11 +64,15 @@ class Costs:
             self._seen.setdefault(key, []).append(cell.meta)
             sizes.setdefault(key, []).append(cell.files.size(cell.id))
         self._bytes = {key: statistics.median(of) for key, of in sizes.items()}
-        self._usual_bytes = statistics.median(self._bytes.values()) if sizes else 0.0
+        self._usual_bytes = 0.0
+        if sizes:
+            self._usual_bytes = statistics.median(self._bytes.values())
         pairs = [(cell.seconds, self._trained(_params_key(cell.params))) for cell in grid]
         known = [(seconds, statistics.median(trained)) for seconds, trained in pairs if trained]
         predicted = sum(seconds for seconds, _ in known)
-        self._pace = sum(took for _, took in known) / predicted if known else 1.0
+        self._pace = 1.0
+        if known:
+            self._pace = sum(took for _, took in known) / predicted
 
     def __call__(self, cell: Cell) -> Cost:
         key = _params_key(cell.params)

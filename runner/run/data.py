@@ -74,7 +74,9 @@ def _listed(name: str) -> list[str]:
         for p in places(spec)
     ]
     sums = folder / SUMS
-    noted = sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else []
+    noted = []
+    if sums.is_file():
+        noted = sums.read_text(encoding="utf-8").splitlines()
     return [
         f"{name}: {state}",
         *sorted(looked),

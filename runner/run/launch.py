@@ -78,7 +78,9 @@ def defaults_of_hydra() -> dict[str, str]:
     parameter."""
     import hydra
 
-    return {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
+    if hydra.__version__.startswith("1.3."):
+        return {"version_base": "1.3"}
+    return {}
 
 
 def missing_launcher(name: str) -> str:

@@ -170,7 +170,9 @@ def _about(job: Job, cell: Cell) -> dict[str, Any]:
 def peak_memory_mib() -> float:
     """Largest resident set of this process so far, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1024 if sys.platform != "darwin" else peak / 2**20
+    if sys.platform != "darwin":
+        return peak / 1024
+    return peak / 2**20
 
 
 def _failure(

@@ -58,7 +58,9 @@ class _Parser(argparse.ArgumentParser):
         if name in self.keys:
             value = value or ("true" if name in ("force", "repair") else "VALUE")
             raise SettingError(f"{short(wrong)}: write {name}={short(value)}, without dashes")
-        hint = did_you_mean(wrong, known) if wrong.startswith("--") else ""
+        hint = ""
+        if wrong.startswith("--"):
+            hint = did_you_mean(wrong, known)
         raise SettingError(f"{short(message, 160)}{hint}; see hess-run --help")
 
 

@@ -67,8 +67,11 @@ class _Counting(Progress):
         self._running = 0.0
         self._to_go -= cell.seconds
         took = time.monotonic() - self._since if seconds is None else seconds
-        if state == "measured":  # the first one imports and warms up as well
-            self._took += took if self._warm else max(took - WARM_UP, min(took, cell.seconds))
+        if state == "measured":
+            steady = took
+            if not self._warm:  # the first one imports and warms up as well
+                steady = max(took - WARM_UP, min(took, cell.seconds))
+            self._took += steady
             self._predicted += cell.seconds
             self._warm = True
         self.ended(state, took)

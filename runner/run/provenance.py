@@ -157,7 +157,9 @@ def figure_record(path: Path) -> dict[str, str]:
             record = json.loads(getattr(image, "text", {}).get("Description", ""))
     except (OSError, ValueError, UnidentifiedImageError):
         return {}
-    return {str(k): str(v) for k, v in record.items()} if isinstance(record, dict) else {}
+    if isinstance(record, dict):
+        return {str(k): str(v) for k, v in record.items()}
+    return {}
 
 
 def table_row(path: Path, line: int) -> dict[str, str]:

@@ -70,7 +70,8 @@ def _experiment_lines(name: str) -> list[str]:
     if experiment.paper:
         lines.append(f"paper: {experiment.paper}; reproduces {experiment.reproduces}")
     head = _head(file.path)[1:]  # without @package
-    lines += ["", *head] if head else []
+    if head:
+        lines += ["", *head]
     own = files.experiment_fields(name)
     meaning = comments(file.path)
     values = {key: getattr(experiment, key) for key in own}
@@ -79,7 +80,9 @@ def _experiment_lines(name: str) -> list[str]:
         chosen = file.choices.get(group, "none")
         lines += ["", f"{group} = {chosen}; takes {', '.join(files.fitting(name, group))}"]
         settings = getattr(experiment, group)
-        known = comments(files.find(group, chosen)) if chosen != "none" else {}
+        known = {}
+        if chosen != "none":
+            known = comments(files.find(group, chosen))
         known |= {key: text for key, text in meaning.items() if key not in own}
         lines += _table(type(settings), vars(settings), known, group)
     lines += _figure_lines(experiment)
@@ -110,7 +113,8 @@ def _kind_lines(group: str, name: str) -> list[str]:
     users = []
     for experiment in files.experiment_names():
         try:
-            users += [experiment] if name in files.fitting(experiment, group) else []
+            if name in files.fitting(experiment, group):
+                users += [experiment]
         except SettingError:  # a file that cannot be read takes nothing
             continue
     table = _table(cls, values, comments(path), group) or ["  no settings of its own"]
@@ -146,7 +150,8 @@ def _table(
         note = "; ".join(
             part for part in (str(f.metadata.get("limits", "")), meaning.get(f.name, "")) if part
         )
-        note += " [report only]" if f.metadata.get("report") and not group else ""
+        if f.metadata.get("report") and not group:
+            note += " [report only]"
         line = f"  {names[f.name].ljust(width)}  {kind} = {_value(values[f.name])}"
         if note and len(line) + len(note) + 4 <= columns:
             line = f"{line}  # {note}"

@@ -66,7 +66,9 @@ def verify_jobs(
     if not stored:
         found = f"found none; run the experiment first; {where_published()}"
         raise SettingError(f"verify: expected stored cells of these settings, {found}")
-    chosen = stored if sample == 0 else random.sample(stored, min(sample, len(stored)))
+    chosen = stored
+    if sample != 0:
+        chosen = random.sample(stored, min(sample, len(stored)))
     wrong = 0
     records = []
     moved = False

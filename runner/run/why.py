@@ -92,7 +92,9 @@ def _of_rows(name: str, pages: Sequence[Page]) -> list[Answer]:
             if row["id"].startswith(f"{name}."):
                 below[row["id"]] = row["verdict"]
     title = f"{name}: {len(below)} rows; hess-run why ROW says more of each"
-    return [Answer(title, {"rows": below})] if below else []
+    if below:
+        return [Answer(title, {"rows": below})]
+    return []
 
 
 def _of_names(name: str, pages: Sequence[Page], outputs: Path) -> list[Answer]:
@@ -106,7 +108,8 @@ def _of_names(name: str, pages: Sequence[Page], outputs: Path) -> list[Answer]:
                 answers.append(of_file(page.folder / figure.file, 0, outputs))
         if any(cell["id"] == name for cell in page.cells):
             cell = Store(outputs, page.name).find(name)
-            answers += [of_meta(cell.meta, name)] if cell is not None else []
+            if cell is not None:
+                answers += [of_meta(cell.meta, name)]
     return answers
 
 

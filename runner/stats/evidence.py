@@ -33,7 +33,9 @@ def median(values: Mapping[int, float]) -> float:
     import statistics
 
     finite = [value for value in values.values() if math.isfinite(value)]
-    return float(statistics.median(finite)) if finite else math.nan
+    if finite:
+        return float(statistics.median(finite))
+    return math.nan
 
 
 def signs(test: Statistic, level: float) -> tuple[int | None, int | None]:
@@ -53,7 +55,9 @@ def signs(test: Statistic, level: float) -> tuple[int | None, int | None]:
 
 
 def _sign(effect: float, p: float, level: float) -> int:
-    return (effect > 0) - (effect < 0) if p < level else 0
+    if p < level:
+        return (effect > 0) - (effect < 0)
+    return 0
 
 
 def undecided(test: Statistic) -> str:

@@ -63,7 +63,9 @@ class Sample:
         place."""
         if isinstance(values, Pseudovalues) and math.isfinite(values.whole):
             made = cls.of(list(values))
-            std = made.std * abs(values.whole) if values.log else made.std
+            std = made.std
+            if values.log:
+                std = made.std * abs(values.whole)
             return replace(made, mean=values.whole, std=std, log=values.log)
         given = [float(value) for value in values]
         finite = [value for value in given if math.isfinite(value)]
@@ -96,7 +98,9 @@ class Sample:
     @property
     def error(self) -> float:
         """Standard error of the mean."""
-        return self.std / math.sqrt(self.n) if self.n else NAN
+        if self.n:
+            return self.std / math.sqrt(self.n)
+        return NAN
 
     def interval(self, level: float) -> tuple[float, float]:
         """Student's t interval of the mean; NaN below two values."""
@@ -136,7 +140,9 @@ def withheld(outcome: Outcome, lost: int) -> Outcome:
     direction, since the finite ones are a selection."""
     decided = ("confirmed", "refuted", "exact match", "reproduced", "not reproduced")
     uncounted = ("calibrated", "true by construction")
-    return cast(Outcome, "inconclusive") if lost and outcome in decided + uncounted else outcome
+    if lost and outcome in decided + uncounted:
+        return cast(Outcome, "inconclusive")
+    return outcome
 
 
 @dataclass(frozen=True)
@@ -170,14 +176,18 @@ class Difference:
     @property
     def z(self) -> float:
         """value / error; NaN without an error above zero."""
-        return self.value / self.error if self.error > 0 else NAN
+        if self.error > 0:
+            return self.value / self.error
+        return NAN
 
     def interval(self, level: float) -> tuple[float, float]:
         """Of the true difference, by Student's t with the Welch–Satterthwaite degrees of
         freedom."""
         if math.isnan(self.error):
             return NAN, NAN
-        half = quantile(level, self.df) * self.error if self.error > 0 else 0.0
+        half = 0.0
+        if self.error > 0:
+            half = quantile(level, self.df) * self.error
         low, high = self.value - half, self.value + half
         if math.isnan(self.ratio_to):
             return low, high
@@ -208,7 +218,9 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
     if not known and not printed:
         return Difference(value, NAN, NAN, "no spread is known on either side")
     both = 1 / ours.n + 1 / theirs.n
-    parts = [images] if images is not None and images.variance > 0 else []
+    parts = []
+    if images is not None and images.variance > 0:
+        parts = [images]
     how = ""
     if known and printed:
         parts.append(Part(ours.std**2 / ours.n, ours.n - 1))
@@ -262,7 +274,9 @@ def seeds_to_compare(
         low, high = welch(replace(ours, n=m), theirs, images).interval(level)
         return outcome_of(low, high, margin) != "inconclusive"
 
-    return NAN if math.isnan(ours.std) else fewest(decides)
+    if math.isnan(ours.std):
+        return NAN
+    return fewest(decides)
 
 
 def seeds_for_limit(sample: Sample, limit: float, level: float) -> float:

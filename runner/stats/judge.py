@@ -192,7 +192,9 @@ def _by_probes(
     errors = Sample.of(v - e for v, e in zip(values, exact_values, strict=True))
     if errors.n < FEWEST_SEEDS:
         return Decision("inconclusive", float(FEWEST_SEEDS))
-    deviation = errors.std * abs(ours.mean) if ours.log else errors.std
+    deviation = errors.std
+    if ours.log:
+        deviation = errors.std * abs(ours.mean)
     compared = paired(ours, theirs, margin, Part(2 * deviation**2, errors.n - 1))
     return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
 

@@ -60,5 +60,7 @@ def ratios(a: Values, b: Values) -> dict[int, float]:
 
 
 def _both(a: Values, b: Values) -> list[tuple[int, float, float]]:
-    seeds = sorted({*a, *b}) if a and b else []
+    seeds = []
+    if a and b:
+        seeds = sorted({*a, *b})
     return [(seed, a.get(seed, math.nan), b.get(seed, math.nan)) for seed in seeds]

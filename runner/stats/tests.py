@@ -252,7 +252,9 @@ def _shift(order: Callable[[Sequence[int]], list[float]], pairs_of: int, k: int)
     0."""
     from runner.stats import ranks
 
-    ends = [k - 1, pairs_of - k] if k else []
+    ends = []
+    if k:
+        ends = [k - 1, pairs_of - k]
     low, high, *interval = order([*ranks.middle_ranks(pairs_of), *ends])
     least, most = interval or (NAN, NAN)
     return {"shift": (low + high) / 2, "shift_low": least, "shift_high": most}

@@ -62,7 +62,9 @@ def _files(module: str) -> dict[str, Path]:
 
 
 def _name(path: Path) -> str:
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+    if path.is_relative_to(ROOT):
+        return str(path.relative_to(ROOT))
+    return path.name
 
 
 def _hash(content: bytes) -> str:
@@ -92,7 +94,9 @@ def _tree(path: Path) -> str:
 
 
 def _is_text(node: ast.AST) -> bool:
-    constant = node.value if isinstance(node, ast.Expr) else None
+    constant = None
+    if isinstance(node, ast.Expr):
+        constant = node.value
     return isinstance(constant, ast.Constant) and isinstance(constant.value, str)
 
 

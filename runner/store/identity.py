@@ -48,7 +48,9 @@ def _identifies(f: Field[Any], owner: Any) -> bool:
 def _identifying(f: Field[Any], owner: Any) -> Any:
     """A field's value as identities know it: a renamed kind keeps its earlier name."""
     value = getattr(owner, f.name)
-    return f.metadata["stored"].get(value, value) if "stored" in f.metadata else value
+    if "stored" in f.metadata:
+        return f.metadata["stored"].get(value, value)
+    return value
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,9 @@ def unfinished(store: Store) -> list[Path]:
 def cell_of(path: Path) -> str:
     """The cell that an unfinished file or folder belongs to."""
     found = UNFINISHED.fullmatch(path.name)
-    return (found[1] or found[2]) if found else ""
+    if found:
+        return found[1] or found[2]
+    return ""
 
 
 def _finish(store: Store, path: Path) -> None:

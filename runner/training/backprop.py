@@ -161,7 +161,9 @@ class BlockKernel:
         if self.norm:
             n, mean, scale = torch.native_layer_norm(z, self.shape, self.gamma, self.beta, self.eps)
         a = self.act(n)
-        out = a if self.skip is None else torch.add(h, a, alpha=self.skip)
+        out = a
+        if self.skip is not None:
+            out = torch.add(h, a, alpha=self.skip)
         return out, (h, weight, sigma, z, mean, scale, n, a, [p.shape[-1] for p in parents])
 
     def pull(self, grad: Tensor, saved: Any, input_grad: bool) -> list[Tensor]:
@@ -183,7 +185,9 @@ class BlockKernel:
         if not input_grad:
             return []
         d_h = torch.mm(g, weight) if self.skip is None else torch.addmm(grad, g, weight)
-        return [d_h] if len(widths) == 1 else list(d_h.split(widths, -1))
+        if len(widths) == 1:
+            return [d_h]
+        return list(d_h.split(widths, -1))
 
 
 class SumKernel:

@@ -166,7 +166,9 @@ def describe(device: torch.device) -> str:
 
 def _rate(schedule: str, rate: float, done: float) -> float:
     """The rate of an epoch, when the share `done` of all epochs is over."""
-    return rate * (1 + math.cos(math.pi * done)) / 2 if schedule == "cosine" else rate
+    if schedule == "cosine":
+        return rate * (1 + math.cos(math.pi * done)) / 2
+    return rate
 
 
 def _finish(run: _Run, epochs: int, mean_loss: float, parameters: nn.Parameter) -> None:
@@ -193,7 +195,9 @@ def evaluate(network: Network, split: Split, loss: str, batch: int = 500) -> tup
         if loss == "cross_entropy":
             right += int((output.argmax(1) == y).sum())
     network.train(was_training)
-    accuracy = right / len(split) if loss == "cross_entropy" else math.nan
+    accuracy = math.nan
+    if loss == "cross_entropy":
+        accuracy = right / len(split)
     return total / len(split), accuracy
 
 
@@ -218,11 +222,15 @@ def flatten_parameters(network: nn.Module) -> nn.Parameter:
 def _in_order(p: Tensor) -> Tensor:
     """Weights of a convolution on a processor with channels last, as its kernels want them; others
     as they are."""
-    return p.permute(0, 2, 3, 1) if p.dim() == 4 and p.device.type == "cpu" else p
+    if p.dim() == 4 and p.device.type == "cpu":
+        return p.permute(0, 2, 3, 1)
+    return p
 
 
 def _back(p: Tensor) -> Tensor:
-    return p.permute(0, 3, 1, 2) if p.dim() == 4 and p.device.type == "cpu" else p
+    if p.dim() == 4 and p.device.type == "cpu":
+        return p.permute(0, 3, 1, 2)
+    return p
 
 
 def plain_order(vector: Tensor, network: nn.Module) -> Tensor:

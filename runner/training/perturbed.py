@@ -29,7 +29,9 @@ class Perturbed(Split):
 
     def normalised(self, pixels: Tensor, out: Tensor | None = None) -> Tensor:
         x = super().normalised(pixels, out)
-        return x * self.factor if x is pixels else x.mul_(self.factor)
+        if x is pixels:
+            return x * self.factor
+        return x.mul_(self.factor)
 
 
 def perturbed(split: Split, relative: float, seed: int) -> Split:

@@ -196,7 +196,9 @@ class Steps:
 
     def _compute(self, slot: _Slot) -> None:
         """The step itself: the operations of the plain loop in their order."""
-        transform = self._augmented(slot.draws) if slot.draws else None
+        transform = None
+        if slot.draws:
+            transform = self._augmented(slot.draws)
         x, y = self._read(slot.index, transform)
         self.total += self.gradient(x, y) * len(slot.index)
         norm = torch.linalg.vector_norm(self.grad)
@@ -212,7 +214,9 @@ class Steps:
 
 def augment_of(given: Any) -> Any:
     """The function of the pixels that a generator stands for; others as they are."""
-    return StreamAugment(given) if isinstance(given, torch.Generator) else given
+    if isinstance(given, torch.Generator):
+        return StreamAugment(given)
+    return given
 
 
 def steps_of(

@@ -68,11 +68,9 @@ def _composition(words: tuple[str, ...], *_folders: object) -> Composition:
     extra = [word for word in _profile_words(name, profile) if read(word).key not in given]
     composed = _built(name, (*extra, *words), given)
     missing = getattr(getattr(composed.experiment, "dataset", None), "missing", None)
-    return (
-        _stand_in(composed, given)
-        if profile == "quick" and missing is not None and missing()
-        else composed
-    )
+    if profile == "quick" and missing is not None and missing():
+        return _stand_in(composed, given)
+    return composed
 
 
 def _stand_in(composed: Composition, given: set[str]) -> Composition:
@@ -216,7 +214,9 @@ def _kept(key: str, value: str) -> str:
 def _without(values: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
     first, *rest = parts
     kept = {key: value for key, value in values.items() if key != first}
-    return {**kept, first: _without(values[first], rest)} if rest else kept
+    if rest:
+        return {**kept, first: _without(values[first], rest)}
+    return kept
 
 
 def _unknown(key: str, name: str) -> str:
@@ -228,11 +228,8 @@ def _unknown(key: str, name: str) -> str:
     nested = []
     for group in groups:
         choice = experiment_file(name).choices.get(group)
-        nested += (
-            [f"{group}.{f.name}" for f in dataclasses.fields(kind_class(group, choice))]
-            if choice
-            else []
-        )
+        if choice:
+            nested += [f"{group}.{f.name}" for f in dataclasses.fields(kind_class(group, choice))]
     hint = did_you_mean(key, [*KNOWN_KEYS, *(f"experiment.{field}" for field in own), *nested])
     known = ", ".join([*own, *(f"{group}.KEY" for group in groups), *TOP_LEVEL, "profile"])
     return f"{short(key)} is not a setting of {name}{hint}; known: {known}"
@@ -243,9 +240,13 @@ def _looked_up(node: Any, root: Mapping[str, Any]) -> Any:
     as long as a list of all experiments."""
     if isinstance(node, Mapping):
         return {key: _looked_up(value, root) for key, value in node.items()}
-    reference = re.fullmatch(r"\$\{(\w+)\.(\w+)\}", node) if isinstance(node, str) else None
+    reference = None
+    if isinstance(node, str):
+        reference = re.fullmatch(r"\$\{(\w+)\.(\w+)\}", node)
     group = root.get(reference[1]) if reference else None
-    return group.get(reference[2], node) if reference and isinstance(group, Mapping) else node
+    if reference and isinstance(group, Mapping):
+        return group.get(reference[2], node)
+    return node
 
 
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -178,7 +178,9 @@ def comments(path: Path) -> dict[str, str]:
                 above = f"{above} {alone[2].strip()}".strip()
         elif setting := re.match(r"\s*(\w+):\s(?:.*?\s)??(?:#\s+(.+))?$", line):
             text = setting[2] or above
-            key = setting[1] if text and setting[1] not in meanings else ""
+            key = ""
+            if text and setting[1] not in meanings:
+                key = setting[1]
             above = ""
             if key:
                 meanings[key] = text.strip()

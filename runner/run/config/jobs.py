@@ -102,7 +102,9 @@ def check_device(device: str, name: str, experiment: Experiment) -> None:
     if kind == "mps":
         there = 1 if torch.backends.mps.is_available() else 0
     else:
-        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        there = 0
+        if torch.cuda.is_available():
+            there = torch.cuda.device_count()
     if there == 0:
         raise SettingError(
             f"device={device}: this machine has no {kind} device that torch can use; found cpu"

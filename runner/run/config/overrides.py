@@ -46,7 +46,9 @@ class Arguments:
     def argv(self, overrides: Sequence[str] | None = None) -> list[str]:
         """The command line for Hydra; `overrides` instead of those given."""
         words = [*self.launcher, *(self.overrides if overrides is None else overrides)]
-        folder = ["--config-dir", self.config_dir] if self.config_dir else []
+        folder = []
+        if self.config_dir:
+            folder = ["--config-dir", self.config_dir]
         return [
             *folder,
             *self.shows,
@@ -225,7 +227,9 @@ def _size(override: Any, value: Any) -> int:
                 f"found {short(override.input_line)}"
             )
         count = (value.stop - value.start) / value.step
-        return max(0, math.ceil(count)) if math.isfinite(count) else 10**18
+        if math.isfinite(count):
+            return max(0, math.ceil(count))
+        return 10**18
     if isinstance(value, Glob):
         return len(value.filter(files.choices(str(override.key_or_group))))
     return len(value.list)
