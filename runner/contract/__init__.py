@@ -30,7 +30,6 @@ from runner.contract.schema import (
     grid,
     kind,
     one_of,
-    positive,
     report_only,
     setting,
     since,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Required, TypedDict, get_args
 
 NAN = float("nan")
@@ -89,10 +89,6 @@ class Statistic:
     def has_power(self) -> bool:
         """Whether the test can reach p < 0.05 at all."""
         return self.p_min < 0.05
-
-    def row(self) -> dict[str, Any]:
-        """Column name -> value, in the order of the fields."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 class About(TypedDict, total=False):

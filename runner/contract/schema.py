@@ -191,11 +191,6 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
             )
 
 
-def positive(name: str, value: float | int | Sequence[float]) -> None:
-    """Refuse values at or below zero; `value` may be a sequence."""
-    Limits(above=0).check(name, value)
-
-
 def setting(default: Any = MISSING, **limits: Any) -> Any:
     """Field that is part of a cell's identity, with its `Limits`. Without a default the YAML file
     must give it. figures: figures and tables of the paper that are drawn with it, by their names

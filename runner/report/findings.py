@@ -278,4 +278,5 @@ def _statistics_table(analysis: Analysis, scope: Scope, failures: Failures) -> p
     tests = failures.guard("statistics", lambda: stats.correct(analysis.statistics()), nothing)
     if scope.reason:
         tests = [replace(t, note=joined(t.note, scope.reason)) for t in tests]
-    return pd.DataFrame([t.row() for t in tests], columns=[f.name for f in fields(stats.Statistic)])
+    columns = [column.name for column in fields(stats.Statistic)]
+    return pd.DataFrame([vars(t) for t in tests], columns=columns)

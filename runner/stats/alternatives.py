@@ -24,9 +24,6 @@ def exchanged(column: str, first: Hashable, second: Hashable) -> Change:
 def columns_exchanged(*pairs: tuple[str, str]) -> Change:
     """Two columns exchange their places, pair by pair, in every table that has both."""
 
-    def change(tables: Tables) -> Tables:
-        return {name: renamed(table) for name, table in tables.items()}
-
     def renamed(table: pd.DataFrame) -> pd.DataFrame:
         names: dict[str, str] = {}
         for first, second in pairs:
@@ -34,19 +31,20 @@ def columns_exchanged(*pairs: tuple[str, str]) -> Change:
                 names |= {first: second, second: first}
         return table.rename(columns=names)
 
-    return change
+    return _of_each(renamed)
 
 
 def changed(edit: Callable[[pd.Series[Any]], Any], *columns: str) -> Change:
     """edit(values) in place of the values of some columns, in every table that has them."""
 
-    def change(tables: Tables) -> Tables:
-        return {name: edited(table) for name, table in tables.items()}
-
     def edited(table: pd.DataFrame) -> pd.DataFrame:
         return table.assign(**{c: edit(table[c]) for c in columns if c in table})
 
-    return change
+    return _of_each(edited)
+
+
+def _of_each(edited: Callable[[pd.DataFrame], pd.DataFrame]) -> Change:
+    return lambda tables: {name: edited(table) for name, table in tables.items()}
 
 
 def scaled(factor: float, *columns: str) -> Change:
@@ -99,9 +97,8 @@ def _relabelled(column: str, by: Sequence[str], order: Order) -> Change:
         if column not in table:
             return table
         groups = [name for name in by if name in table]
-        values = (
-            table.groupby(groups)[column].transform(labels) if groups else labels(table[column])
-        )
-        return table.assign(**{column: values})
+        if groups:
+            return table.assign(**{column: table.groupby(groups)[column].transform(labels)})
+        return table.assign(**{column: labels(table[column])})
 
-    return lambda tables: {name: relabelled(table) for name, table in tables.items()}
+    return _of_each(relabelled)

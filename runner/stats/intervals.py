@@ -9,6 +9,7 @@ A difference that is not significant is never taken for agreement.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
@@ -248,20 +249,12 @@ def fewest(decides: Callable[[int], bool]) -> float:
     """The smallest number n >= 2 with decides(n), which stays true from there on; inf beyond
     `MOST`."""
     high = 2
-    if decides(high):
-        return float(high)
     while not decides(high):
         if high >= MOST:
             return math.inf
         high = min(2 * high, MOST)
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if decides(middle):
-            high = middle
-        else:
-            low = middle
-    return float(high)
+    between = range(high // 2 + 1, high)
+    return float(between.start + bisect_left(between, True, key=decides))
 
 
 def seeds_to_compare(

@@ -18,7 +18,6 @@ from runner.contract import (
     free,
     grid,
     measure,
-    positive,
     report_only,
     setting,
     short,
@@ -117,11 +116,6 @@ class Grouped(Experiment):
     measure = "tests.contract.test_analysis:nothing"
     k: list[int] = grid([1], above=0)
     training: Group = Group()
-
-
-def test_positive_has_its_limit():
-    with refusal(r"^rate: expected a value above zero, found", SettingError):
-        positive("rate", [1, 0])
 
 
 @dataclass(frozen=True)
