@@ -16,7 +16,7 @@ from typing import Any
 from runner.files import append_line, remove, set_aside, sha256, write_bytes
 from runner.report.scope import Scope
 from runner.store.archive import published_root
-from runner.store.tables import ANSWERS, read_json
+from runner.store.tables import ANSWERS, json_of
 
 LOGGER = logging.getLogger("hess_run")
 NAME = "manifest.json"
@@ -26,35 +26,44 @@ JOURNAL = ".texts.hess-run"
 """SHA-256 of the texts of a report that is being written: those of a killed one are replaced."""
 MARKED = re.compile(rb"hess[-_]run|window\.hess")
 """In every other file that this program writes here."""
+TEXTS_IN = (
+    "experiment",
+    "title",
+    "paper",
+    "profile",
+    "changed",
+    "fingerprint",
+    "settings_key",
+    "written",
+)
+LISTS_IN = (
+    "seeds",
+    "cells",
+    "missing",
+    "failures",
+    "fill_commands",
+    "report_failures",
+    "certificates",
+    "notes",
+    "left_out",
+)
+MAPPINGS_IN = (
+    "scope",
+    "settings",
+    "drawn_with",
+    "software",
+    "files",
+    "claims",
+    "extensions",
+    "scorecard",
+    "captions",
+    "alts",
+    "sources",
+)
 TYPES: Mapping[str, type] = {
-    "experiment": str,
-    "title": str,
-    "paper": str,
-    "profile": str,
-    "changed": str,
-    "scope": dict,
-    "fingerprint": str,
-    "settings": dict,
-    "settings_key": str,
-    "drawn_with": dict,
-    "seeds": list,
-    "cells": list,
-    "missing": list,
-    "failures": list,
-    "fill_commands": list,
-    "software": dict,
-    "written": str,
-    "claims": dict,
-    "extensions": dict,
-    "scorecard": dict,
-    "report_failures": list,
-    "certificates": list,
-    "notes": list,
-    "captions": dict,
-    "alts": dict,
-    "sources": dict,
-    "left_out": list,
-    "files": dict,
+    **dict.fromkeys(TEXTS_IN, str),
+    **dict.fromkeys(LISTS_IN, list),
+    **dict.fromkeys(MAPPINGS_IN, dict),
 }
 """Key -> type of its value."""
 
@@ -62,15 +71,9 @@ TYPES: Mapping[str, type] = {
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of the report in `folder`, every key of `TYPES` in it; None where there is none
     of this schema."""
-    try:
-        record = read_json(folder / NAME)
-    except (OSError, ValueError):
+    whole = json_of(folder / NAME)
+    if not whole or not re.fullmatch(r"\w[\w.-]*", str(whole.get("experiment"))):
         return None
-    if not isinstance(record, dict):
-        return None
-    if not re.fullmatch(r"\w[\w.-]*", str(record.get("experiment"))):
-        return None
-    whole = dict(record)
     for key, kind in TYPES.items():
         whole.setdefault(key, kind())
     fits = all(isinstance(whole[key], kind) for key, kind in TYPES.items())

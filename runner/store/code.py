@@ -23,7 +23,7 @@ from pathlib import Path
 from runner.contract import Experiment
 from runner.files import write_bytes
 from runner.store.identity import digest
-from runner.store.tables import read_json
+from runner.store.tables import json_of
 
 FILE = "code.json"
 PUBLISHED = "published"
@@ -103,11 +103,7 @@ def _is_text(node: ast.AST) -> bool:
 def read(folder: Path) -> dict[str, Table]:
     """Digest -> table, of a folder with cells; none where there is no such file, or it cannot be
     read."""
-    try:
-        found = read_json(folder / FILE)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return json_of(folder / FILE)
 
 
 def record(folder: Path, experiment: Experiment) -> None:

@@ -241,17 +241,8 @@ def _first(layers: Iterable[CellFiles], name: str) -> Stored | None:
     return next((cell for cell in found if cell is not None), None)
 
 
-def json_of(path: Path) -> dict[str, Any]:
-    """Content of a JSON file of keys and values; empty for any other."""
-    try:
-        record = csv.read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
 def _record(path: Path) -> dict[str, Any] | None:
     """A record of a failure; None for one that cannot be read, which is no loss: the cell is tried
     again anyway."""
-    record = json_of(path)
+    record = csv.json_of(path)
     return record if "error" in record else None

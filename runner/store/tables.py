@@ -101,7 +101,7 @@ def _columns_of(name: str, table: Any) -> Mapping[str, Any]:
 def _check_read_back(name: str, table: pd.DataFrame) -> None:
     """Raise ValueError where another table would be read from the file: of a text with a carriage
     return it has two rows."""
-    back = _parsed(io.BytesIO(to_bytes(table)))
+    back = read(io.BytesIO(to_bytes(table)))
     if list(back) != list(table) or len(back) != len(table):
         found = f"{list(back)} and {len(back)} rows"
         raise ValueError(f"table {name}: expected names and texts of one line, read back {found}")
@@ -182,12 +182,8 @@ def to_bytes(table: pd.DataFrame) -> bytes:
     return text.getvalue().encode()
 
 
-def read(path: Path) -> pd.DataFrame:
+def read(source: Path | io.BytesIO) -> pd.DataFrame:
     """A table written by this module, from .csv or .csv.gz; every float exactly as it was."""
-    return _parsed(path)
-
-
-def _parsed(source: Path | io.BytesIO) -> pd.DataFrame:
     import pandas as pd
 
     how: dict[str, Any] = {"keep_default_na": False, "na_values": ["nan"], "low_memory": False}
@@ -224,10 +220,10 @@ def read_many(contents: Sequence[bytes]) -> pd.DataFrame:
     if len(contents) > 1 and len(heads) == 1:
         head = heads.pop()
         bodies = [content[len(head) + 1 :] for content in contents]
-        table = _parsed(io.BytesIO(b"\n".join([head, b"".join(bodies)])))
+        table = read(io.BytesIO(b"\n".join([head, b"".join(bodies)])))
         if all(bodies) and all(_only_text(table[name]) for name in table.columns):
             return table
-    return pd.concat([_parsed(io.BytesIO(content)) for content in contents], ignore_index=True)
+    return pd.concat([read(io.BytesIO(content)) for content in contents], ignore_index=True)
 
 
 def _only_text(column: pd.Series) -> bool:
@@ -254,6 +250,15 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except RecursionError as error:
         raise ValueError(f"{path}: nested too deeply") from error
+
+
+def json_of(path: Path) -> dict[str, Any]:
+    """Content of a JSON file of keys and values; empty for any other."""
+    try:
+        record = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def compressed(content: bytes) -> bytes:

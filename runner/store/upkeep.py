@@ -15,7 +15,8 @@ from pathlib import Path
 
 from runner.contract import SettingError
 from runner.files import is_scratch, remove, sweep, write_bytes
-from runner.store.store import DIAGNOSIS, EXPERIMENT, QUARANTINE, Store, json_of
+from runner.store.store import DIAGNOSIS, EXPERIMENT, QUARANTINE, Store
+from runner.store.tables import json_of
 
 OWNER = ".owner.json"
 """Says what the folder of an experiment holds."""
