@@ -3,7 +3,6 @@ missing, and where the report goes."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 
 from runner.contract import Experiment, figure_settings
 from runner.contract.records import CERTIFICATE
+from runner.report.commands import measuring
 from runner.report.departures import scope_of, with_marked
 from runner.report.place import Place, Protocol, place_of
 from runner.report.scope import Scope
@@ -110,14 +110,8 @@ class Collection:
         seeds: dict[tuple[str, ...], set[int]] = {}
         for cell in self.missing:
             seeds.setdefault(cell.words, set()).add(cell.seed)
-        commands = []
-        for words, wanted in seeds.items():
-            multirun = ["-m"] if len(wanted) > 1 else []
-            seed = f"seed={','.join(map(str, sorted(wanted)))}"
-            commands.append(
-                shlex.join(["hess-run", *multirun, f"experiment={self.job.name}", *words, seed])
-            )
-        return commands
+        name = f"experiment={self.job.name}"
+        return [measuring([name, *words], wanted) for words, wanted in seeds.items()]
 
 
 def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> Collection:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from runner.contract import Experiment
-from runner.report.scope import Departure, Scope
+from runner.report.scope import STAND_IN, Departure, Scope
 from runner.report.unmeasured import unmeasured
 from runner.store.cells import Stored, within
-
-STAND_IN = "surrogate"
-"""Kind of data set: random fields in place of real images."""
 
 
 def scope_of(
@@ -82,11 +79,14 @@ def _unmeasured(paper: Experiment, of_grid: Sequence[Stored]) -> str:
     lacking = unmeasured(paper, of_grid, paper.paper_seeds)
     if not lacking:
         return ""
-    seeds = sorted({cell.seed for cell in lacking})
-    word = "seed" if len(seeds) == 1 else "seeds"
     total = len(paper.paper_seeds) * len(list(paper.cells()))
-    named = ", ".join(map(str, seeds))
-    return f"{len(lacking)} of {total} cells are not measured ({word} {named})"
+    seeds = _named({cell.seed for cell in lacking})
+    return f"{len(lacking)} of {total} cells are not measured ({seeds})"
+
+
+def _named(seeds: Collection[int]) -> str:
+    word = "seed" if len(seeds) == 1 else "seeds"
+    return f"{word} {', '.join(map(str, sorted(seeds)))}"
 
 
 def _not_judged(
@@ -107,10 +107,9 @@ def _not_judged(
     if off and not values:
         yield f"{len(off)} cells outside the paper's grid"
     judged = {*scope.seeds, *scope.replication}
-    seeds = sorted({cell.meta["seed"] for cell in cells} - judged)
+    seeds = {cell.meta["seed"] for cell in cells} - judged
     if scope.seeds and seeds:
-        word = "seed" if len(seeds) == 1 else "seeds"
-        yield f"{word} {', '.join(map(str, seeds))}"
+        yield _named(seeds)
 
 
 ASIDE = ("grid", "report", "free")

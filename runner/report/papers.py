@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -25,10 +24,3 @@ def known_papers() -> Mapping[str, Mapping[str, Any]]:
 def anchors() -> Mapping[str, str]:
     """Paper -> the first part of the anchors of its rows."""
     return {paper: str(about["anchor"]) for paper, about in known_papers().items()}
-
-
-def anchor_pattern() -> re.Pattern[str]:
-    """Anchors of rows: dag.T5.relu.final.2.gap for a number, dag.exp1_resonance.residual-slope for
-    a statement."""
-    names = "|".join(map(re.escape, sorted(set(anchors().values()))))
-    return re.compile(rf"(?:{names})\.[\w.+-]+")

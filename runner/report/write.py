@@ -104,17 +104,9 @@ def write_report(
 
     Raises
     ------
-    ValueError
-        For a table name that the report needs itself.
     OSError
         When a file cannot be written.
     """
-    for table in material.shown.tables:
-        if table in tables.ANSWERS:
-            raise ValueError(
-                f"{manifest['experiment']}: expected table names other than "
-                f"{', '.join(tables.ANSWERS)}, found {table}"
-            )
     failures = Failures()
     report = _Report(directory, manifest, material, failures, ask(material, failures))
     directory.mkdir(parents=True, exist_ok=True)

@@ -44,8 +44,6 @@ def with_toy_paper(tmp_path, monkeypatch):
 def test_every_listed_paper_has_an_anchor_of_its_own():
     names = list(papers.anchors().values())
     assert len(names) == len(set(names)) == 5
-    assert papers.anchor_pattern().fullmatch("dag.T5.gelu.final.gap_global")
-    assert not papers.anchor_pattern().fullmatch("toy.T2.3.ratio")
 
 
 def test_a_sixth_paper_has_anchors_a_card_and_bibtex(with_toy_paper):
@@ -59,7 +57,7 @@ def test_a_sixth_paper_has_anchors_a_card_and_bibtex(with_toy_paper):
     page = Page.read(folder)
     assert page is not None
     (row,) = page.scores
-    assert row["id"].startswith("toy.T2.") and papers.anchor_pattern().fullmatch(row["id"])
+    assert row["id"].startswith("toy.T2.")
     start = build_start(folder.parent, {}).read_text()
     assert "Toys are round." in start and "Toy paper" in start
     assert "toy2026" in bibtex("Toy paper")
