@@ -58,18 +58,20 @@ def _cell(cell: Record) -> list[str]:
 
 def _cells(cells: Sequence[Record]) -> list[str]:
     """How many cells, and the first of them."""
-    found = [f"{cell['id']} {_cell(cell)[0]}" for cell in cells[:SHOWN_CELLS]]
-    if len(cells) > SHOWN_CELLS:
-        found.append(f"and {len(cells) - SHOWN_CELLS} more")
-    return [str(len(cells)), *found]
+    return [str(len(cells)), *_first([f"{cell['id']} {_cell(cell)[0]}" for cell in cells])]
 
 
 def _missing(cells: Sequence[str]) -> list[str]:
     """How many cells are not measured, and the first of them."""
-    shown = [*cells[:SHOWN_CELLS]]
+    return [f"{len(cells)} not measured", *_first(cells)]
+
+
+def _first(cells: Sequence[str]) -> list[str]:
+    """As many as an answer shows, and how many more there are."""
+    shown = list(cells[:SHOWN_CELLS])
     if len(cells) > SHOWN_CELLS:
         shown.append(f"and {len(cells) - SHOWN_CELLS} more")
-    return [f"{len(cells)} not measured", *shown]
+    return shown
 
 
 def _figures(figures: Sequence[Record]) -> list[str]:

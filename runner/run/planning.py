@@ -147,11 +147,6 @@ def planned(jobs: Iterable[Job]) -> list[Planned]:
     return cells
 
 
-def plan(jobs: Sequence[Job]) -> list[str]:
-    """Lines of `hess-run plan`."""
-    return plan_lines(planned(jobs))
-
-
 def plan_lines(cells: Sequence[Planned]) -> list[str]:
     """A line for each cell, below one for its job; last, what they cost."""
     lines: list[str] = []

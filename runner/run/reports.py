@@ -28,23 +28,14 @@ def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
     """The arguments of a command line and every checked job of it."""
     arguments = call.arguments()
     jobs = config.build_jobs(arguments)
-    _check_outputs(jobs)
+    for outputs in {job.outputs for job in jobs}:
+        check_outputs(outputs)
     for notice in dict.fromkeys(
         config.composition(words).notice for words in config.distinct(arguments)
     ):
         if notice:
             say(notice)
     return arguments, jobs
-
-
-def _check_outputs(jobs: Sequence[Job]) -> None:
-    for outputs in {job.outputs for job in jobs}:
-        try:
-            check_outputs(outputs)
-        except OSError as error:
-            raise SettingError(
-                f"outputs: {short(outputs)} cannot be used ({error.strerror})"
-            ) from error
 
 
 def report_jobs(jobs: Sequence[Job], any_seed: bool = False, partial: bool = False) -> bool:

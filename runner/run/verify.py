@@ -37,11 +37,9 @@ def verify_command(call: Call) -> int:
 
       hess-run verify experiment=scalar_spectrum sample=5
     """
+    sample = whole_number("verify: sample", call.keys.get("sample", "3"))
     try:
-        sample = whole_number("verify: sample", call.keys.get("sample", "3"))
         tolerance = float(call.keys.get("tolerance", TOLERANCE))
-    except SettingError:
-        raise
     except ValueError as error:
         raise SettingError(
             f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})"

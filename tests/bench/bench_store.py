@@ -77,7 +77,7 @@ def list_stored(outputs: Path, seeds: int) -> None:
 
 def plan(outputs: Path, seeds: int) -> None:
     """`hess-run plan` of every seed."""
-    assert len(planning.plan(jobs(outputs, seeds))) > seeds
+    assert len(planning.plan_lines(planning.planned(jobs(outputs, seeds)))) > seeds
 
 
 def resume(outputs: Path, seeds: int) -> None:

@@ -15,7 +15,7 @@ from runner.run.command_line import parse
 from runner.run.config import compose, files
 from runner.run.config.overrides import expand
 from runner.run.launch import _targets
-from runner.run.planning import plan
+from runner.run.planning import plan_lines, planned
 from tests.errors import mistakes, refusal
 from tests.run.conftest import command_environment
 
@@ -232,7 +232,7 @@ def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     jobs = config.build_jobs(parse(words).arguments())
     assert [job.seed for job in jobs] == list(range(30)) and len(composed) == 1
     assert len({id(job.experiment) for job in jobs}) == 1
-    lines = plan(jobs)
+    lines = plan_lines(planned(jobs))
     cells = len(jobs[0].experiment.cells())
     assert len(lines) == 30 * (cells + 1) + 1 and lines[-1].startswith(
         f"{30 * cells} cells: 0 stored"
