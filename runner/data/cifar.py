@@ -111,9 +111,9 @@ def archive(name: str) -> Archive:
     return ARCHIVES[name]
 
 
-def data_root(root: str | Path | None = None) -> Path:
-    """`root`, else $HESS_DATA, else data/ in the current folder."""
-    return typed_path("HESS_DATA", str(root or os.environ.get("HESS_DATA") or "data"))
+def data_root() -> Path:
+    """$HESS_DATA, else data/ in the current folder."""
+    return typed_path("HESS_DATA", os.environ.get("HESS_DATA") or "data")
 
 
 def places(spec: Archive) -> list[Path]:
@@ -165,20 +165,17 @@ def remedy(name: str) -> str:
     )
 
 
-def load(
-    settings: CifarData, ctx: Context | None = None, root: str | Path | None = None
-) -> ImageData:
+def load(settings: CifarData, ctx: Context | None = None) -> ImageData:
     """Read the binary files: uint8 images (N, 3, 32, 32) and int64 labels, both parts in the order
     of the files.
 
-    root: folder that has the official one (default: see `locate`). The seed changes nothing here.
-    CIFAR-100 labels are the fine ones. Raises DataError for files that are missing or have the
-    wrong size, and for labels out of range.
+    The seed changes nothing here. CIFAR-100 labels are the fine ones. Raises DataError for files
+    that are missing or have the wrong size, and for labels out of range.
     """
     spec = archive(settings.kind)
     return read(
         spec,
-        locate(spec) if root is None else Path(root) / spec.folder,
+        locate(spec),
         train=settings.train,
         test=settings.test,
         mean=settings.mean,

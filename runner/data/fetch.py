@@ -43,6 +43,8 @@ Progress = Callable[[int, int | None], None]
 CHUNK = 1 << 16
 ATTEMPTS = 3
 """Tries per address; each goes on where the last one stopped."""
+TIMEOUT = 30.0
+"""Seconds without an answer."""
 SLACK = 1 << 20
 """What an archive may be larger than its files: the uncompressed ones bound the packed one."""
 PART = ".hess-run.part"
@@ -50,14 +52,7 @@ SUMS = "SHA256SUMS"
 """Checksums of the unpacked files, in the format of sha256sum, for verify()."""
 
 
-def fetch(
-    name: str,
-    root: str | Path | None = None,
-    *,
-    mirrors: Sequence[str] = (),
-    progress: Progress | None = None,
-    timeout: float = 30.0,
-) -> Path:
+def fetch(name: str, *, mirrors: Sequence[str] = (), progress: Progress | None = None) -> Path:
     """Folder of the complete data set `name` ("cifar10", "cifar100"), downloaded if it is not
     there.
 
@@ -67,9 +62,10 @@ def fetch(
     is not as expected.
     """
     spec = archive(name)
-    if root is None and complete(spec, found := locate(spec)):
+    found = locate(spec)
+    if complete(spec, found):
         return found
-    return fetch_archive(spec, data_root(root), mirrors=mirrors, progress=progress, timeout=timeout)
+    return fetch_archive(spec, data_root(), mirrors=mirrors, progress=progress)
 
 
 def fetch_archive(
@@ -78,7 +74,6 @@ def fetch_archive(
     *,
     mirrors: Sequence[str] = (),
     progress: Progress | None = None,
-    timeout: float = 30.0,
 ) -> Path:
     """fetch() for any archive of this format."""
     folder = root / spec.folder
@@ -96,7 +91,7 @@ def fetch_archive(
                 unpack(spec, packed, root)
             else:
                 urls = list(mirrors) if spec.url in mirrors else [*mirrors, spec.url]
-                _download(spec, part, urls, progress, timeout)
+                _download(spec, part, urls, progress)
                 unpack(spec, part, root)
             remove(part, is_part)
     return folder
@@ -182,9 +177,7 @@ def _extract(spec: Archive, packed: Path, target: Path) -> None:
                     shutil.copyfileobj(source, sink, CHUNK)
 
 
-def _download(
-    spec: Archive, part: Path, urls: Sequence[str], progress: Progress | None, timeout: float
-) -> None:
+def _download(spec: Archive, part: Path, urls: Sequence[str], progress: Progress | None) -> None:
     """Bring the archive with the published MD5 to `part`, trying the addresses in order."""
     reasons = []
     limit = sum(spec.sizes.values()) + SLACK
@@ -194,7 +187,7 @@ def _download(
             if part.is_file():
                 resumed = part.stat().st_size
             try:
-                complete = _continue(url, part, progress, timeout, limit)
+                complete = _continue(url, part, progress, limit)
             except (
                 urllib.error.URLError,
                 http.client.HTTPException,
@@ -226,7 +219,7 @@ def _download(
     )
 
 
-def _continue(url: str, part: Path, progress: Progress | None, timeout: float, limit: int) -> bool:
+def _continue(url: str, part: Path, progress: Progress | None, limit: int) -> bool:
     """Append to `part` what is missing of `url`; True when it has all the bytes that the server
     announced."""
     if url.split(":", 1)[0] not in ("http", "https", "file"):
@@ -238,7 +231,7 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
     if done:
         request.add_header("Range", f"bytes={done}-")
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as reply:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
             status = getattr(reply, "status", None)
             if done and not (
                 status == 206

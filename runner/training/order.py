@@ -39,7 +39,27 @@ class StreamOrder:
         self.generator.set_state(state)
 
 
-class LoaderAugment:
+class StreamAugment:
+    """Crops (zero padding) and flips of whole batches from one generator: the project's own order,
+    from the stream of a seed."""
+
+    def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
+        self.generator = generator
+        self.padding = padding
+
+    def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """top, left (count,) and flip (count,) of the next `count` images, half of which are
+        flipped."""
+        top, left = torch.randint(2 * self.padding + 1, (2, count), generator=self.generator)
+        flip = torch.randint(2, (count, 1, 1, 1), generator=self.generator).flatten() == 1
+        return top, left, flip
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Cropped and flipped images (B, C, H, W), on the device of `pixels`."""
+        return shift_and_flip(pixels, *self.draws(len(pixels)), self.padding)
+
+
+class LoaderAugment(StreamAugment):
     """Random crop (zero padding) and horizontal flip, drawn image by image as torchvision's
     transforms draw them.
 
@@ -52,8 +72,7 @@ class LoaderAugment:
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
         if not 0 <= padding <= 7:  # torch.randint takes two words of the generator for more
             raise ValueError(f"padding: expected 0 to 7, found {padding}")
-        self.generator = generator
-        self.padding = padding
+        super().__init__(generator, padding)
 
     def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """top, left (count,) and flip (count,) of the next `count` images.
@@ -66,10 +85,6 @@ class LoaderAugment:
         top = words[:, 0] % span
         left = words[:, 1] % span
         return top, left, words[:, 2] % (1 << 24) < 1 << 23
-
-    def __call__(self, pixels: Tensor) -> Tensor:
-        """Cropped and flipped images (B, C, H, W), on the device of `pixels`."""
-        return shift_and_flip(pixels, *self.draws(len(pixels)), self.padding)
 
 
 def shift_and_flip(pixels: Tensor, top: Tensor, left: Tensor, flip: Tensor, padding: int) -> Tensor:

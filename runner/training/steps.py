@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.data.images import Split
-from runner.training.order import shift_and_flip
+from runner.training.order import StreamAugment, shift_and_flip
 
 Run = Callable[[], None]
 Gradient = Callable[[Tensor, Tensor], Tensor]
@@ -40,26 +40,6 @@ class Draws(Protocol):
 
     def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """top, left and flip of the next `count` images, (count,) each."""
-
-
-class StreamAugment:
-    """Crops and flips of whole batches from one generator: the project's own order, from the stream
-    of a seed."""
-
-    def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
-        self.generator = generator
-        self.padding = padding
-
-    def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """top, left (count,) and flip (count,) of the next `count` images, half of which are
-        flipped."""
-        top, left = torch.randint(2 * self.padding + 1, (2, count), generator=self.generator)
-        flip = torch.randint(2, (count, 1, 1, 1), generator=self.generator).flatten() == 1
-        return top, left, flip
-
-    def __call__(self, pixels: Tensor) -> Tensor:
-        """Cropped and flipped images (B, C, H, W), on the device of `pixels`."""
-        return shift_and_flip(pixels, *self.draws(len(pixels)), self.padding)
 
 
 def usable(device: torch.device, optimizer: torch.optim.Optimizer, augment: object) -> bool:
