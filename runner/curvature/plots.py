@@ -47,10 +47,10 @@ def plot_map(values: Mapping[tuple[str, str], float], label: str, ax: Axes | Non
         shown[i, j] = shown[j, i] = value
     axes = axes_for(ax)
     image = axes.imshow(shown.numpy())
-    axes.set_xticks(
-        range(len(names)), names, rotation=90 if max(map(len, names), default=0) > 4 else 0
-    )
-    axes.set_yticks(range(len(names)), names)
+    places = range(len(names))
+    longest = max(map(len, names), default=0)
+    axes.set_xticks(places, names, rotation=90 if longest > 4 else 0)
+    axes.set_yticks(places, names)
     axes.figure.colorbar(image, ax=axes, label=label)
     return axes.figure
 
@@ -69,9 +69,8 @@ def plot_band(
 def plot_values(values: Tensor, errors: Tensor, label: str, ax: Axes | None) -> Figure:
     """Numbers in order, each with its error."""
     axes = axes_for(ax)
-    axes.errorbar(
-        range(1, len(values) + 1), values.cpu(), errors.cpu(), fmt="o", markersize=4, capsize=3
-    )
+    index = range(1, len(values) + 1)
+    axes.errorbar(index, values.cpu(), errors.cpu(), fmt="o", markersize=4, capsize=3)
     axes.set(xlabel="index", ylabel=label)
     axes.locator_params("x", integer=True)
     return axes.figure

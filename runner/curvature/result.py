@@ -30,10 +30,8 @@ class Result:
 
     def to_dict(self: Any) -> dict[str, Any]:
         """value, error, low and high, then the other fields by name. Tensors stay tensors."""
-        return {
-            name: getattr(self, name)
-            for name in dict.fromkeys(["value", "error", "low", "high", *field_names(self)])
-        }
+        names = dict.fromkeys(["value", "error", "low", "high", *field_names(self)])
+        return {name: getattr(self, name) for name in names}
 
     def summary(self: Any) -> str:
         """The result in one line."""
@@ -116,7 +114,9 @@ def same(one: Any, other: Any) -> bool:
             return False
         return bool(((one == other) | (one.isnan() & other.isnan())).all())
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(v, other[k]) for k, v in one.items())
+        if one.keys() != other.keys():
+            return False
+        return all(same(v, other[k]) for k, v in one.items())
     if isinstance(one, tuple | list) and type(one) is type(other) and not isinstance(one, Result):
         return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other or (one != one and other != other))

@@ -104,14 +104,10 @@ def load(path: str | Path) -> Any:
 
 def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     """The value for JSON; its tensors go to `arrays`."""
-    if (
-        value is None
-        or isinstance(value, bool | int | str)
-        or (isinstance(value, float) and math.isfinite(value))
-    ):
+    if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return {"float": str(value)}
+        return value if math.isfinite(value) else {"float": str(value)}
     if isinstance(value, Tensor):
         kind = "bfloat16" if value.dtype == torch.bfloat16 else "tensor"
         name = f"{kind}{len(arrays)}"
@@ -129,18 +125,14 @@ def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if name not in _classes():
         name = ""
     if isinstance(value, Mapping):
-        return {
-            "mapping": [[_packed(k, arrays), _packed(v, arrays)] for k, v in value.items()],
-            "class": name,
-        }
+        items = [[_packed(k, arrays), _packed(v, arrays)] for k, v in value.items()]
+        return {"mapping": items, "class": name}
     if not name:
         raise MeasurementError(
             f"expected a result, a tensor or a number, found {type(value).__name__}"
         )
-    return {
-        "fields": {k: _packed(getattr(value, k), arrays) for k in field_names(value)},
-        "class": name,
-    }
+    fields = {k: _packed(getattr(value, k), arrays) for k in field_names(value)}
+    return {"fields": fields, "class": name}
 
 
 def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:

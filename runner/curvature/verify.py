@@ -116,12 +116,16 @@ def _told(comparison: Comparison, verdict: Verdict, products: Sequence[Product])
     nodes = {}
     for v in products[0].own:
         nodes[v] = worst_of({product.method: product.errors[v] for product in products})
+    step = math.nan
+    if tried:
+        step = comparison.differences.steps[tried - 1]
+    notes = [f"note: {note}" for note in verdict.notes]
     return Certificate(
         not verdict.wrong,
         nodes,
         comparison.tolerance,
-        comparison.differences.steps[tried - 1] if tried else math.nan,
-        (*verdict.wrong, *(f"note: {note}" for note in verdict.notes)),
+        step,
+        (*verdict.wrong, *notes),
         comparison.differences.noun,
         verdict.kinks,
         comparison.gradients,
@@ -147,7 +151,8 @@ class _PlainDifferences(Differences):
             )
         n = len(at)
         self.spans = dict(groups or {"all": slice(0, n)})
-        if sorted(i for span in self.spans.values() for i in range(n)[span]) != list(range(n)):
+        covered = [i for span in self.spans.values() for i in range(n)[span]]
+        if sorted(covered) != list(range(n)):
             raise MeasurementError(
                 f"expected groups as slices that cover the {n} numbers of the point once: {groups}"
             )

@@ -88,7 +88,9 @@ def residual(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
 
 def loss(x: Tensor, w: Tensor, v: Tensor, b: Tensor, gamma: float = 0.0) -> Tensor:
     """L(X) + gamma |vec X|^2, (...,): squared residuals summed (Definition B.9, Theorem J.1)."""
-    return residual(x, w, v, b).square().sum((-2, -1)) + gamma * x.square().sum((-2, -1))
+    misfit = residual(x, w, v, b).square().sum((-2, -1))
+    penalty = gamma * x.square().sum((-2, -1))
+    return misfit + penalty
 
 
 def gradient(x: Tensor, w: Tensor, v: Tensor, b: Tensor, gamma: float = 0.0) -> Tensor:
@@ -151,7 +153,9 @@ class _Pieces(NamedTuple):
 
 def _slope(x: Tensor, w: Tensor, values: Tensor, f: Tensor, r: Tensor) -> Tensor:
     """grad phi_i = A_i^T r_i + f_i (x) v_i, as blocks (..., i, p, d)."""
-    slope = r.unsqueeze(-1) * (w @ x).mT.unsqueeze(-2) + f.unsqueeze(-1) * values.unsqueeze(-2)
+    of_scores = r.unsqueeze(-1) * (w @ x).mT.unsqueeze(-2)
+    of_values = f.unsqueeze(-1) * values.unsqueeze(-2)
+    slope = of_scores + of_values
     slope.diagonal(dim1=-3, dim2=-2).add_((r @ x.mT @ w).mT)
     return slope
 

@@ -88,12 +88,15 @@ def block_metrics(split: BlockSplit, order: Sequence[str] | None = None) -> Colu
     columns: Columns = {name: [] for name in COLUMNS}
     for v, w in pairs:
         scale = math.sqrt(norms[v, v]) * math.sqrt(norms[w, w])
-        row: dict[str, Any] = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v)}
+        distance = nodes.index(w) - nodes.index(v)
+        row: dict[str, Any] = {"v": v, "w": w, "distance": distance}
         row |= _ranks(singular[v, w], norms[v, w], scale, split.total[v, w].dtype)
         row["R"] = norms[v, w]
         row["frob_gn"] = resonance(split.gauss_newton[v, w])
         row["frob_tensor"] = resonance(split.tensor[v, w])
-        row["gap"] = row["frob_tensor"] / row["frob_gn"] if row["frob_gn"] > 0 else math.nan
+        row["gap"] = math.nan
+        if row["frob_gn"] > 0:
+            row["gap"] = row["frob_tensor"] / row["frob_gn"]
         if math.isnan(row["gap"]):
             row["status"] = row["status"] or "Gauss-Newton block is zero"
         for name, column in columns.items():
@@ -113,7 +116,9 @@ def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str
     if norm <= torch.finfo(dtype).eps * scale:
         return row | {"status": "block is numerically zero"}
     unit = s / s[0]
-    return row | {"D": float(unit.square().sum()), "d_eff": float(unit.sum()), "status": ""}
+    row["D"] = float(unit.square().sum())
+    row["d_eff"] = float(unit.sum())
+    return row | {"status": ""}
 
 
 def _svdvals(block: Tensor) -> Tensor:
@@ -133,7 +138,8 @@ def gauss_newton_factors(
     With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact
     factors of rank B K. Storage B K sum d_v instead of (sum d_v)^2. Raises ValueError when the loss
     is not convex at an output, and as the guards of checks.py do."""
-    (x, y), names = differentiable(x=x, y=y), dag.select(nodes)
+    x, y = differentiable(x=x, y=y)
+    names = dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y)
     with torch.no_grad():
         router = Router(dag, evaluation, y, Reach(dag, names), second=False)
@@ -164,7 +170,8 @@ def block_jacobians(
 
     Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix,
     training modes and values that are not finite."""
-    (x,), names = differentiable(x=x), [u for u in dag.select(nodes) if u in dag.nodes]
+    (x,) = differentiable(x=x)
+    names = [u for u in dag.select(nodes) if u in dag.nodes]
     jacobians: dict[tuple[str, str], Tensor] = {}
     with torch.no_grad():
         evaluation = check_network(dag, x)

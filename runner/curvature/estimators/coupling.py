@@ -168,15 +168,10 @@ class _Coupling(Method[DiscardedCoupling]):
             return self.undefined("the matrix is zero")
         value = b / (a + b)
         unscaled = self.symmetric.unscaled
-        return DiscardedCoupling(
-            value,
-            value,
-            value,
-            self.symmetric.products,
-            "",
-            {g: unscaled(v, 2) for g, v in inside.items()},
-            {g: unscaled(v, 2) for g, v in outside.items()},
-        )
+        products = self.symmetric.products
+        kept = {g: unscaled(v, 2) for g, v in inside.items()}
+        discarded = {g: unscaled(v, 2) for g, v in outside.items()}
+        return DiscardedCoupling(value, value, value, products, "", kept, discarded)
 
     def _interval(self, a: float, b: float) -> tuple[float, float]:
         variances = [group.variance(a, b) for group in self.groups.values()]
@@ -185,11 +180,15 @@ class _Coupling(Method[DiscardedCoupling]):
         # Welch and Satterthwaite: one group with most of the variance has its own probes alone
         freedom = total**2 / max(math.fsum(v * v for v in variances), 1e-300) * (probes - 1)
         half = student(max(1.0, freedom)) * math.sqrt(total)
-        ends = (math.log(b / a) + side * half for side in (-1, 1))
-        low, high = (1 / (1 + math.exp(-max(-30.0, min(30.0, end)))) for end in ends)
-        return low, high
+        centre = math.log(b / a)
+        return _logistic(centre - half), _logistic(centre + half)
 
     def undefined(self, reason: str) -> DiscardedCoupling:
         nothing = dict.fromkeys(self.spans, math.nan)
         nan = math.nan
         return DiscardedCoupling(nan, nan, nan, self.symmetric.products, reason, nothing, nothing)
+
+
+def _logistic(odds: float) -> float:
+    """The share of these logarithmic odds."""
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))

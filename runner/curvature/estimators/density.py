@@ -271,12 +271,14 @@ def _interval(
     probes = len(nodes)
     exponents = ((grid[:, None] - nodes.flatten()) / width).square() / 2
     # means over the probes of zᵀf(H)^power z, f in units of its largest value
+    flat = weights.flatten()
     one, two, three, four = (
-        torch.exp(-power * exponents) @ weights.flatten() / probes for power in (1, 2, 3, 4)
+        torch.exp(-power * exponents) @ flat / probes for power in (1, 2, 3, 4)
     )
     second = (two - one.square()).clamp(min=0)
     third = three - 3 * two * one + 2 * one**3
-    fourth = (four - 4 * three * one + 6 * two * one.square() - 3 * one**4).clamp(min=0)
+    fourth = four - 4 * three * one + 6 * two * one.square() - 3 * one**4
+    fourth = fourth.clamp(min=0)
     error = (2 / (probes * (size + 2)) * second).sqrt()
     share = (fourth / (size * second.square()).clamp(min=1e-300)).clamp(1 / size, 1.0)
     skew = (third / (second * fourth).sqrt().clamp(min=1e-300)).clamp(-1, 1)

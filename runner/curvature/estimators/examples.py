@@ -243,7 +243,9 @@ class _Exact(_Batches):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.kinds += ["D", "gap"] if self.smooth else ["D"]
+        self.kinds.append("D")
+        if self.smooth:
+            self.kinds.append("gap")
         self.planned = (len(self.of_batches) + len(self.smooth)) * self.of_batches[0].size
 
     @property

@@ -104,19 +104,18 @@ class OutputFactors:
         columns, signs, self.scale = _root(loss_hessian)
         self.signs = signs.flatten()
         rows: dict[str, list[Tensor]] = {v: [] for v in self.nodes}
+        at = list(leaves.values())
         for column in columns:
+            slope = column.view(output.shape)
             grads = torch.autograd.grad(
-                output,
-                list(leaves.values()),
-                column.view(output.shape),
-                retain_graph=True,
-                materialize_grads=True,
+                output, at, slope, retain_graph=True, materialize_grads=True
             )
             for v, g in zip(leaves, grads, strict=True):
                 rows[v].append(g.flatten(1))
         self.rows = {}
         for v, leaf in leaves.items():
-            self.rows[v] = torch.cat([leaf.new_zeros(0, leaf[0].numel()), *rows[v]])
+            none = leaf.new_zeros(0, leaf[0].numel())
+            self.rows[v] = torch.cat([none, *rows[v]])
         self._grams: dict[str, Tensor] = {}
         self._turned: dict[str, Tensor] = {}
         self._squares: dict[frozenset[str], float] = {}

@@ -261,7 +261,8 @@ def _without_copies(
     """Nodes closer than `apart` as one: without reorthogonalisation, eigenvalues that have
     converged come back as copies, among which their weight is divided (Greenbaum). A copy on its
     way has no weight, and is left out."""
-    group = torch.nn.functional.pad((values.diff() > apart).long().cumsum(0), (1, 0))
+    begins = (values.diff() > apart).long()
+    group = torch.nn.functional.pad(begins.cumsum(0), (1, 0))
     count = int(group[-1]) + 1
     total = full(0.0, count).index_add_(0, group, weights)
     best = [int(torch.where(group == i, weights, -1.0).argmax()) for i in range(count)]

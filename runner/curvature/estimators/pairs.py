@@ -64,7 +64,8 @@ def metrics_from_blocks(
     """Exact R, C, D, gap of the pairs `asked` by curvature routing, which takes no products."""
     yield 0
     split = split_blocks(dag, x, y, nodes, memory_budget=memory_budget, check=False)
-    scale = max((float(split.total[v, v].abs().max()) for v in nodes), default=0.0)
+    largest = [float(split.total[v, v].abs().max()) for v in nodes]
+    scale = max(largest, default=0.0)
     unit = scale if scale > 0 else 1.0
 
     def scaled(pair: Pair) -> list[Tensor]:

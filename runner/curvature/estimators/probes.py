@@ -75,8 +75,10 @@ class Probes(Measurement):
         those before."""
         samples = self.samples.setdefault(pair, tuple({} for _ in squares))
         for of_part, new in zip(samples, squares, strict=True):
-            more = w in of_part and not fresh
-            of_part[w] = torch.cat([of_part[w], new]) if more else new
+            if w in of_part and not fresh:
+                of_part[w] = torch.cat([of_part[w], new])
+            else:
+                of_part[w] = new
 
     def drawn(self, w: str) -> int:
         """Of which MOST_PROBES are allowed."""
@@ -115,10 +117,15 @@ class Probes(Measurement):
         for pair in {*self.sigmas} & {*measured}:
             sigma = self.sigmas[pair]
             measured[pair] = replace(measured[pair], sigma=sigma.value, sigma_error=sigma.error)
-        pairs = [(v, w) for v, w in self.asked.pairs if {(v, w), (v, v), (w, w)} <= {*measured}]
+        pairs = []
+        for v, w in self.asked.pairs:
+            if {(v, w), (v, v), (w, w)} <= {*measured}:
+                pairs.append((v, w))
         found = undefined(self.asked.pairs, ENDED)
         known = pair_metrics(measured, pairs, self.scale, self.eps, self.method)
         for pair, metrics in known.items():
             open_rank = self.asked.ranks and math.isnan(measured[pair].sigma)
-            found[pair] = metrics._replace(D=found[pair].D) if open_rank else metrics
+            if open_rank:
+                metrics = metrics._replace(D=found[pair].D)
+            found[pair] = metrics
         return found if pairs else None

@@ -145,7 +145,9 @@ def spectral_norm(block: Tensor, symmetric: bool = False) -> float:
     its digits."""
     if symmetric:
         return float(torch.linalg.eigvalsh(block).abs().max())
-    gram = block @ block.mT if len(block) <= block.shape[1] else block.mT @ block
+    if len(block) > block.shape[1]:
+        block = block.mT
+    gram = block @ block.mT
     return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(gram)[-1])))
 
 

@@ -78,7 +78,10 @@ class _Bidiagonal:
         k = len(self.alphas)
         alphas = numbers(self.alphas)
         betas = numbers(self.betas[: k - 1])
-        u, s, vh = torch.linalg.svd(alphas.diag() + betas.diag(1) if k > 1 else alphas.diag())
+        bidiagonal = alphas.diag()
+        if k > 1:
+            bidiagonal = bidiagonal + betas.diag(1)
+        u, s, vh = torch.linalg.svd(bidiagonal)
         first = float(s[0])
         second = float(s[1]) if k > 1 else 0.0
         residual = 0.0
@@ -109,7 +112,8 @@ def leading_singular_values(
         for pair, state in active.items():
             state.forward(images[pair])
         begun = {pair: state for pair, state in active.items() if not state.done}
-        images = products({(w, v): state.left[-1] for (v, w), state in begun.items()})
+        lefts = {(w, v): state.left[-1] for (v, w), state in begun.items()}
+        images = products(lefts)
         for (v, w), state in begun.items():
             state.backward(images[w, v])
         found |= {pair: state.leading() for pair, state in active.items()}
@@ -258,12 +262,15 @@ class SharedSubspaces:
             self.images[w] = dict(images)
             return
         self.basis[w] = torch.cat([self.basis[w], basis])
-        self.images[w] = {v: torch.cat([self.images[w][v], image]) for v, image in images.items()}
+        before = self.images[w]
+        self.images[w] = {v: torch.cat([before[v], image]) for v, image in images.items()}
 
     def leading(self, pair: Pair) -> Leading:
         """sigma_1 as far as the bases know it, from the better of both sides."""
         v, w = pair
-        sides = [self._side(v, w)] if v == w else [self._side(v, w), self._side(w, v)]
+        sides = [self._side(v, w)]
+        if v != w:
+            sides.append(self._side(w, v))
         return max(sides, key=lambda side: side.value)
 
     def _side(self, v: str, w: str) -> Leading:

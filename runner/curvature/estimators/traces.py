@@ -200,13 +200,14 @@ class _Trace(Method[TraceEstimate]):
         low, high = samples.interval()
         unscaled = self.symmetric.unscaled
         both = 2 * self.rounding
+        method = "hutchinson" if self.method == "auto" else self.method
         return TraceEstimate(
             unscaled(self.inside + samples.mean),
             unscaled(samples.deviation + self.rounding),
             unscaled(self.inside + low - both),
             unscaled(self.inside + high + both),
             self.symmetric.products,
-            "hutchinson" if self.method == "auto" else self.method,
+            method,
         )
 
     def undefined(self, reason: str) -> TraceEstimate:

@@ -118,17 +118,12 @@ class _Bound(Method[UpperBound]):
         low = value - math.hypot(spread - low, 1.96 * error)
         high = value + math.hypot(high - spread, 1.96 * error)
         square = centred + samples.mean**2 / n
-        of_square = math.hypot(
-            centred * math.sqrt(2 / freedom), 2 * samples.mean / n * samples.deviation
-        )
-        return UpperBound(
-            unscaled(value),
-            unscaled(low),
-            unscaled(high),
-            (unscaled(samples.mean), unscaled(samples.deviation)),
-            (unscaled(square, 2), unscaled(of_square, 2)),
-            self.symmetric.products,
-        )
+        of_mean = 2 * samples.mean / n * samples.deviation
+        of_square = math.hypot(centred * math.sqrt(2 / freedom), of_mean)
+        trace = (unscaled(samples.mean), unscaled(samples.deviation))
+        trace_of_square = (unscaled(square, 2), unscaled(of_square, 2))
+        ends = (unscaled(low), unscaled(high))
+        return UpperBound(unscaled(value), *ends, trace, trace_of_square, self.symmetric.products)
 
     def undefined(self, reason: str) -> UpperBound:
         nan = math.nan

@@ -170,15 +170,12 @@ def progress_bar(
 ) -> Iterator[Any]:
     """A bar that is updated with what was done. progress: shown or not; None: after two seconds in
     a terminal or notebook."""
-    shown = interactive() if progress is None else progress
-    with tqdm(
-        total=total,
-        desc=title,
-        unit=unit,
-        disable=not shown,
-        delay=DELAY if progress is None else 0.0,
-        leave=False,
-    ) as bar:
+    hidden = not progress
+    delay = 0.0
+    if progress is None:
+        hidden = not interactive()
+        delay = DELAY
+    with tqdm(total=total, desc=title, unit=unit, disable=hidden, delay=delay, leave=False) as bar:
         yield bar
 
 

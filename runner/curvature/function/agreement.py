@@ -141,8 +141,9 @@ class Comparison:
         """The slopes of one piece at every step: central, ahead and behind."""
         sides = []
         for one in self.tried:
+            turn = {v: t[piece] for v, t in one.turn.items()}
             for side in (0.0, 0.5, -0.5):
-                slope = {v: t[piece] + side * one.turn[v][piece] for v, t in one.value.items()}
+                slope = {v: t[piece] + side * turn[v] for v, t in one.value.items()}
                 sides.append(slope)
         return sides
 

@@ -311,4 +311,8 @@ def moved(values: Values, step: Tensor, size: float = 1.0) -> Values:
 def _buffers(modules: Iterable[nn.Module], wide: bool) -> dict[int, Tensor]:
     """Copies of the buffers, which a call may change."""
     buffers = [b for m in modules for b in m._buffers.values() if b is not None]
-    return {id(b): (widen(b.detach()) if wide else b.detach()).clone() for b in buffers}
+    copies = {}
+    for b in buffers:
+        value = widen(b.detach()) if wide else b.detach()
+        copies[id(b)] = value.clone()
+    return copies

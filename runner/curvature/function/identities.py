@@ -119,10 +119,11 @@ def own_parameters(function: Function, batch: Batch) -> Own:
         found = []
         if live:
             found = gradients(loss, list(live.values()))
-    slopes = {name: g.detach() for name, g in zip(live, found, strict=True)}
-    return loss.detach(), {
-        name: torch.view_as_real(g) if g.is_complex() else g for name, g in slopes.items()
-    }
+    slopes = {}
+    for name, g in zip(live, found, strict=True):
+        slope = g.detach()
+        slopes[name] = torch.view_as_real(slope) if slope.is_complex() else slope
+    return loss.detach(), slopes
 
 
 def _differing(
@@ -302,7 +303,8 @@ class SecondOrder:
     def check(self) -> list[Outcome]:
         """Of the gradient and the Hessian."""
         whole = self.function.gradient(self.here, self.batch, (self.d,))
-        (hd,), g = whole.products, whole.gradient
+        (hd,) = whole.products
+        g = whole.gradient
         slope = scalar(dot(g, self.d))
         floor = norm(g) * norm(self.d) / math.sqrt(len(g))
         loss = {"": scalar(whole.loss)}

@@ -64,10 +64,13 @@ def _residuals(f: Tensor, y: Tensor) -> Iterator[tuple[str, Tensor]]:
     for dim in dims:
         if y.is_floating_point() or f.numel() != y.numel() * f.shape[dim]:
             continue
-        rows = f.movedim(dim, -1).flatten(0, -2) if f.dim() > 1 else f.unsqueeze(0)
+        rows = f.unsqueeze(0)
+        if f.dim() > 1:
+            rows = f.movedim(dim, -1).flatten(0, -2)
         labels = y.reshape(-1).long()
         valid = (labels >= 0) & (labels < f.shape[dim])
-        hot = torch.nn.functional.one_hot(labels.where(valid, 0), f.shape[dim]).to(f.dtype)
+        hot = torch.nn.functional.one_hot(labels.where(valid, 0), f.shape[dim])
+        hot = hot.to(f.dtype)
         means = {"categorical": rows.softmax(1), "bernoulli": rows.sigmoid(), "normal": rows}
         for kind, mean in means.items():
             residual = (mean - hot) * valid.unsqueeze(1)
@@ -81,7 +84,9 @@ def _misfit(slope: Tensor, residual: Tensor, least: float) -> float:
     """|slope - c residual| / |slope| at the best c; 1 where that is not positive. Rows that do not
     move the loss, such as those of ignored labels, are left out. least: residuals below it, which
     are differences of numbers near 1, have too few digits to be told from others."""
-    counted = slope.reshape(slope.shape[0], -1).any(1) if slope.dim() == 2 else slope != 0
+    counted = slope != 0
+    if slope.dim() == 2:
+        counted = slope.reshape(slope.shape[0], -1).any(1)
     s = slope[counted].double().reshape(-1)
     r = residual[counted].double().reshape(-1)
     factor = float(s.dot(r)) / max(float(r.dot(r)), 1e-300)

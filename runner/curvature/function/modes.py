@@ -229,7 +229,8 @@ def _convolution_backward(out: Any, args: Sequence[Any]) -> int:
     gradient = args[0]
     inputs = args[1]
     weight = args[2]
-    transposed, (by_input, by_weight, _) = bool(args[7]), args[10]
+    transposed = bool(args[7])
+    by_input, by_weight, _ = args[10]
     larger = inputs.numel() if transposed else gradient.numel()
     return (int(by_input) + int(by_weight)) * larger * weight[0].numel()
 

@@ -70,7 +70,9 @@ def _multi_margin_loss(
     if f.dim() != 2:
         f = f.unsqueeze(0)
         y = y.unsqueeze(0)
-    others = (margin - f.gather(1, y.unsqueeze(1)) + f).relu().pow(p).scatter(1, y.unsqueeze(1), 0)
+    label = y.unsqueeze(1)
+    lacking = (margin - f.gather(1, label) + f).relu()
+    others = lacking.pow(p).scatter(1, label, 0)
     each = others.sum(1) / f.shape[1]
     if weight is not None:
         each = each * weight[y]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
@@ -42,18 +41,16 @@ def _fields(value: Any) -> tuple[list[str], list[Any]]:
     names = []
     if dataclasses.is_dataclass(value):
         names = [f.name for f in dataclasses.fields(value)]
-    names = list(
-        dict.fromkeys([*(n for n in names if hasattr(value, n)), *getattr(value, "__dict__", ())])
-    )
-    return names, list(value) if isinstance(value, dict) else []
+    names = [name for name in names if hasattr(value, name)]
+    names += getattr(value, "__dict__", ())
+    keys = list(value) if isinstance(value, dict) else []
+    return list(dict.fromkeys(names)), keys
 
 
 def _take(node: _Opened) -> tuple[list[Any], tuple[type, tuple, tuple]]:
     names, keys = _fields(node.value)
-    found = [
-        *(getattr(node.value, name) for name in names),
-        *(dict.__getitem__(node.value, key) for key in keys),
-    ]
+    found = [getattr(node.value, name) for name in names]
+    found += [dict.__getitem__(node.value, key) for key in keys]
     return [_open(part) for part in found], (type(node.value), tuple(names), tuple(keys))
 
 
@@ -123,10 +120,12 @@ def in_dtype(t: Tensor, dtype: torch.dtype) -> Tensor:
 
 def slices_of(sizes: Mapping[K, int]) -> dict[K, slice]:
     """Places of pieces of these sizes, one after another."""
-    ends = itertools.accumulate(sizes.values())
-    return {
-        name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)
-    }
+    slices = {}
+    start = 0
+    for name, size in sizes.items():
+        slices[name] = slice(start, start + size)
+        start += size
+    return slices
 
 
 K = TypeVar("K")

@@ -125,7 +125,8 @@ def collect(
 ) -> Parts:
     """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch; kept: as in
     exact_elements."""
-    (x, y), measured = differentiable(x=x, y=y), dag.select(nodes)
+    x, y = differentiable(x=x, y=y)
+    measured = dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     require_floating(evaluation.values, measured)
     y = dag.loss.targets(evaluation.values[dag.output], y)

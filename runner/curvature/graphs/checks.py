@@ -166,7 +166,8 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
         pairs = zip(outputs.split(1), targets.split(1), strict=True)
         single = torch.stack([loss(output, target).reshape(()) for output, target in pairs])
         trials.append((loss(outputs, targets), single))
-    scale = max((float(s.abs().mean()) for _, s in trials if s.isfinite().all()), default=0.0)
+    sizes = [float(s.abs().mean()) for _, s in trials if s.isfinite().all()]
+    scale = max(sizes, default=0.0)
     for whole, single in trials:
         if bool(single.isfinite().all()) or not bool(whole.isfinite().all()):
             _compare_losses(whole, single, allowed * scale)

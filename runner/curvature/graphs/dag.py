@@ -180,7 +180,8 @@ class Dag:
         if len(labels) != len(parts):
             raise ValueError(f"expected {len(parts)} names, got {len(labels)}")
         parents = [INPUT, *labels[:-1]]
-        return cls([Node(n, (p,), f) for n, p, f in zip(labels, parents, parts, strict=True)], loss)
+        chain = zip(labels, parents, parts, strict=True)
+        return cls([Node(name, (parent,), part) for name, parent, part in chain], loss)
 
     def to(self, dtype: torch.dtype) -> Dag:
         """A copy with every module and parameter in `dtype`; shared weights stay shared. The loss

@@ -59,7 +59,9 @@ class GraphDifferences(Differences):
     def _values(
         self, network: tuple[Dag, Tensor, Tensor], double: bool, closures: bool
     ) -> dict[str, Tensor]:
-        (self.dag, self.x, self.y), self.double, self.closures = network, double, closures
+        self.dag, self.x, self.y = network
+        self.double = double
+        self.closures = closures
         with self._quiet(), torch.no_grad():
             values = self.dag.forward(self.x)
             output = values[self.dag.output]
@@ -100,8 +102,9 @@ class GraphDifferences(Differences):
         """Perturbations of each example, and the outputs there."""
         leaves = {}
         for v, r in self.direction.items():
-            shift = (place * r).view(1, *self.shapes[v])
-            leaves[v] = shift.repeat(len(self.x), *[1] * len(self.shapes[v])).requires_grad_()
+            shape = self.shapes[v]
+            shift = (place * r).view(1, *shape)
+            leaves[v] = shift.repeat(len(self.x), *[1] * len(shape)).requires_grad_()
         return leaves, self.dag.forward(self.x, leaves)[self.dag.output]
 
     def _pulled(

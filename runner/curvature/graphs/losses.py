@@ -108,9 +108,8 @@ class Loss:
             return value
         if output.shape[0] == 1:
             return value.reshape(1)
-        return torch.stack(
-            [self.fn(output[b : b + 1], target[b : b + 1]) for b in range(output.shape[0])]
-        )
+        examples = range(output.shape[0])
+        return torch.stack([self.fn(output[b : b + 1], target[b : b + 1]) for b in examples])
 
     def value(self, output: Tensor, target: Tensor) -> Tensor:
         """What the callable returns. Raises ValueError when it fails or returns something else than
@@ -268,9 +267,8 @@ class MeanSquaredError(Loss):
     def hessian(self, output: Tensor, target: Tensor) -> Tensor:
         self.targets(output, target)
         d = output[0].numel()
-        return torch.eye(d, dtype=output.dtype, device=output.device).expand(
-            output.shape[0], d, d
-        ) * (2 / d)
+        unit = torch.eye(d, dtype=output.dtype, device=output.device)
+        return unit.expand(output.shape[0], d, d) * (2 / d)
 
 
 def resolve_loss(loss: LossSpec) -> Loss:

@@ -77,7 +77,8 @@ class Reach:
     def last_use(self, w: str) -> int:
         """Index of the earliest node whose row reads w's row: the edges that pass over or end at
         w."""
-        return min((p for p, u in self.edges if p < self.index[w] <= u), default=self.index[w])
+        place = self.index[w]
+        return min((p for p, u in self.edges if p < place <= u), default=place)
 
     def places(self, sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
         """Node -> (place, numbers per example that the place holds): rows that are never there

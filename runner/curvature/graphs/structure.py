@@ -133,7 +133,8 @@ class LayerNormStage:
     def pullback(self, saved: tuple[Tensor, Tensor], g: Tensor) -> Tensor:
         xhat, inverse = saved
         c = g if self.weight is None else g * self.weight
-        return (c - c.mean(1, keepdim=True) - xhat * (c * xhat).mean(1, keepdim=True)) * inverse
+        along = (c * xhat).mean(1, keepdim=True)
+        return (c - c.mean(1, keepdim=True) - xhat * along) * inverse
 
     def push(
         self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool

@@ -99,7 +99,8 @@ def record_layers(function: Function, data: Data) -> None:
         if layout is None or layout.examples < 2:
             return
         n = layout.examples
-        for start, stop in ((0, n - 1), (0, 1), (n - 1, n), (0, (n + 1) // 2)):
+        shares = ((0, n - 1), (0, 1), (n - 1, n), (0, (n + 1) // 2))
+        for start, stop in shares:
             yield _recorded(function, layout.cut(batch, start, stop), seen), stop - start
 
     def outputs() -> tuple[Values, int, Values]:

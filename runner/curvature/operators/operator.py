@@ -138,7 +138,8 @@ class FunctionOperator(SymmetricOperator):
         self.nodes = tuple(variables.groups)
         self.sizes = {g: s.stop - s.start for g, s in self.groups.items()}
         self.flat = Flat(self.values)
-        self.dtype, self.device = self.flat.dtype, self.flat.device
+        self.dtype = self.flat.dtype
+        self.device = self.flat.device
         self.vector_shape = torch.Size([self.flat.size])
         if self.data.sampled is not None and self.settings.check:
             self._check_second_order()
@@ -285,7 +286,8 @@ class FunctionOperator(SymmetricOperator):
     def blocks(self) -> dict[tuple[str, str], Tensor]:
         """Every block H[v, w], (n_v, n_w), from n products."""
         dense = self.dense()
-        return {(v, w): dense[a, b] for v, a in self.groups.items() for w, b in self.groups.items()}
+        places = itertools.product(self.groups.items(), repeat=2)
+        return {(v, w): dense[a, b] for (v, a), (w, b) in places}
 
     @torch.inference_mode(False)
     def gradient(self) -> Tensor:

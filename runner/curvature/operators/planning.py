@@ -58,7 +58,8 @@ def small(saved: float, counts: Sequence[int], vectors: int, budget: int) -> Pla
     total = int(UNSEEN * (kept + SAFE * most)) + vectors
     if SAFE * total > budget:
         return None
-    return Plan(None, True, total, max(1, min(64, int(budget / (SAFE * UNSEEN * max(1.0, most))))))
+    width = int(budget / (SAFE * UNSEEN * max(1.0, most)))
+    return Plan(None, True, total, max(1, min(64, width)))
 
 
 SECOND = 4
@@ -72,12 +73,18 @@ class Line:
     """Bytes by the number of examples, through two sizes."""
 
     def __init__(self, sizes: Sequence[int], needs: Sequence[Need]) -> None:
-        (a, *_, b), (one, *_, two) = [*sizes, sizes[-1]], [*needs, needs[-1]]
-        rise = [
-            max(0.0, y - x) / (b - a) if b > a else y / b for x, y in zip(one, two, strict=True)
-        ]
+        a = sizes[0]
+        b = sizes[-1]
+        rise = []
+        fixed = []
+        for x, y in zip(needs[0], needs[-1], strict=True):
+            slope = y / b
+            if b > a:
+                slope = max(0.0, y - x) / (b - a)
+            rise.append(slope)
+            fixed.append(max(0.0, y - slope * b))
         self.each = Need(*rise)
-        self.fixed = Need(*(max(0.0, y - slope * b) for y, slope in zip(two, rise, strict=True)))
+        self.fixed = Need(*fixed)
 
     def kept(self, examples: float, pieces: int = 1) -> float:
         return self.fixed.kept * pieces + self.each.kept * examples
@@ -103,10 +110,9 @@ def plan(line: Line, counts: Sequence[int], vectors: int, budget: int, divisible
         total = kept + line.under_way(size)
         if total <= room:
             free = room - kept
-            width = max(1, min(64, int(free / max(1.0, line.under_way(size)))))
-            return Plan(
-                None if size == widest else size, True, int(UNSEEN * total) + vectors, width
-            )
+            width = int(free / max(1.0, line.under_way(size)))
+            piece = None if size == widest else size
+            return Plan(piece, True, int(UNSEEN * total) + vectors, max(1, min(64, width)))
         if kept > room or not divisible:
             break
         size //= 2

@@ -30,9 +30,11 @@ class Processes:
 
     def __init__(self, group: Any) -> None:
         self.group = group
-        self.size, self.rank = (
-            (1, 0) if group is None else (dist.get_world_size(group), dist.get_rank(group))
-        )
+        self.size = 1
+        self.rank = 0
+        if group is not None:
+            self.size = dist.get_world_size(group)
+            self.rank = dist.get_rank(group)
         self.met = False
 
     def gather(self, told: T, same: Mapping[str, Any]) -> list[T]:
@@ -40,7 +42,8 @@ class Processes:
         where one has failed, or `same` differs."""
         if self.size == 1:
             return [told]
-        self.met, found = True, [None] * self.size
+        self.met = True
+        found = [None] * self.size
         dist.all_gather_object(found, (told, same), group=self.group)
         everyone: list[Any] = found
         for rank, (other, _) in enumerate(everyone):
@@ -138,10 +141,9 @@ def _weighted_sum(t: Tensor) -> Tensor:
     if flat.dtype == torch.float64:
         dtype = torch.float64
     weights = _weights(t.device, dtype)
-    sums = [
-        (i + 1) * piece.to(dtype).dot(weights[: len(piece)])
-        for i, piece in enumerate(flat.split(_SPAN))
-    ]
+    sums = []
+    for i, piece in enumerate(flat.split(_SPAN)):
+        sums.append((i + 1) * piece.to(dtype).dot(weights[: len(piece)]))
     return torch.stack(sums).sum()
 
 
@@ -193,9 +195,10 @@ def gathered(module: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     copies: dict[Any, Any] = {}
     for m in module.modules():
         line = type(m).__mro__
-        copies[m] = object.__new__(
-            line[line.index(FSDPModule) + 1] if FSDPModule in line else line[0]
-        )
+        kind = line[0]
+        if FSDPModule in line:
+            kind = line[line.index(FSDPModule) + 1]
+        copies[m] = object.__new__(kind)
     for m, copied in copies.items():
         copied.__dict__ = {k: v.copy() if isinstance(v, dict) else v for k, v in vars(m).items()}
         copied._parameters = {k: whole.get(id(p), p) for k, p in m._parameters.items()}

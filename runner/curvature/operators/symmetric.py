@@ -106,9 +106,7 @@ class SymmetricOperator(ABC):
         """k of the directions. Raises ValueError for unknown nodes, shapes that do not fit, or
         different k."""
         counts = {len(r) for r in directions.values()}
-        fits = all(
-            w in self.sizes and r.shape[1:] == (self.sizes[w],) for w, r in directions.items()
-        )
+        fits = all(r.shape[1:] == (self.sizes.get(w),) for w, r in directions.items())
         if len(counts) != 1 or 0 in counts or not fits:
             raise MeasurementError(
                 "expected directions (k, d_w), one k of at least 1 for all, for nodes with "

@@ -56,7 +56,8 @@ _ELEMENTWISE_COST = 120
 
 def logit_jacobian(state: Forward) -> Tensor:
     """Column i is j_i = ∂z_i/∂theta = [h(x_i) ⊗ F'(y_i) Ṽᵀ ; h(r_i)], (..., D, I)."""
-    columns = (state.inputs[:, None] * state.slope[..., None, :, :]).flatten(-3, -2)
+    products = state.inputs[:, None] * state.slope[..., None, :, :]
+    columns = products.flatten(-3, -2)
     return torch.cat([columns, with_bias(state.hidden[0])], dim=-2)
 
 
@@ -83,9 +84,10 @@ def gate_blocks(matrix: Tensor, columns: int, units: int) -> tuple[Tensor, Tenso
     w) of the same hidden unit, (..., M+1, N).
     """
     count = columns * units
-    ww = matrix[..., :count, :count].unflatten(-1, (columns, units)).unflatten(-3, (columns, units))
-    wv = matrix[..., :count, count + 1 :].unflatten(-2, (columns, units))
-    vw = matrix[..., count + 1 :, :count].unflatten(-1, (columns, units))
+    shape = (columns, units)
+    ww = matrix[..., :count, :count].unflatten(-1, shape).unflatten(-3, shape)
+    wv = matrix[..., :count, count + 1 :].unflatten(-2, shape)
+    vw = matrix[..., count + 1 :, :count].unflatten(-1, shape)
     return (
         ww.diagonal(dim1=-3, dim2=-1),
         wv.diagonal(dim1=-2, dim2=-1),
@@ -131,7 +133,8 @@ def double_sum_terms(state: Forward) -> tuple[Tensor, Tensor, Tensor]:
     The bilinear forms o_iᵀ Φ_ij o_j are summed before the Gram products, so that each costs one
     product of matrices with N columns.
     """
-    (r, slope1, slope2), a = state.hidden[:3], state.slope
+    r, slope1, slope2 = state.hidden[:3]
+    a = state.slope
     s = state.variance[..., None, :]
     delta = state.error[..., None, :]
     ss = s.mT * s
@@ -152,7 +155,8 @@ def trace_of_square_double_sum(state: Forward) -> Tensor:
     phi, psi, omega = double_sum_terms(state)
     kernel = _gram(state.inputs, state.inputs)
     hidden = 1 + _gram(state.hidden[0], state.hidden[0])
-    return (kernel.square() * phi + 2 * kernel * psi + hidden.square() * omega).sum((-2, -1))
+    terms = kernel.square() * phi + 2 * kernel * psi + hidden.square() * omega
+    return terms.sum((-2, -1))
 
 
 @closed_form(2)
@@ -164,7 +168,8 @@ def trace_of_square_frobenius(state: Forward) -> Tensor:
 @closed_form(2)
 def trace_of_square(state: Forward) -> Tensor:
     """tr H_L², (...,), by the cheaper of the two exact forms (WS bound, Theorem 5)."""
-    (columns, samples), units = state.inputs.shape, state.slope.shape[-2]
+    columns, samples = state.inputs.shape
+    units = state.slope.shape[-2]
     dimension = (columns + 1) * units + 1
     double_sum = samples * (columns + 6 * units + _ELEMENTWISE_COST) < dimension * dimension
     return (trace_of_square_double_sum if double_sum else trace_of_square_frobenius).of(state)

@@ -254,11 +254,12 @@ def forward(theta: Tensor, x: Tensor, q: Tensor, activation: str, order: int) ->
     miss = torch.sigmoid(-z)
     variance = p * miss
     weights = V[..., 1:, None]
+    error = (1 - q) * p - q * miss
     return Forward(
         inputs=inputs,
         weights=weights,
         hidden=hidden,
-        error=(1 - q) * p - q * miss,
+        error=error,
         variance=variance,
         third=variance * (miss - p),
         slope=hidden[1] * weights,
@@ -331,7 +332,8 @@ def loss(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Te
     z = _logit(theta, x, activation, 0)[3]
     zero = torch.zeros_like(z)
     # Both terms written as log(1 + e^±z) keep a nearly perfect fit's loss from rounding to zero.
-    return (q * torch.logaddexp(-z, zero) + (1 - q) * torch.logaddexp(z, zero)).sum(-1)
+    losses = q * torch.logaddexp(-z, zero) + (1 - q) * torch.logaddexp(z, zero)
+    return losses.sum(-1)
 
 
 def gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
