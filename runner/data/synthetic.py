@@ -127,7 +127,8 @@ def load_attention(settings: AttentionData, ctx: Context) -> RegressionData:
             y = x.flatten(1).norm(dim=1) * (tokens * width) ** -0.5
         return x, y + settings.noise * torch.randn(count, generator=generator)
 
-    (x, y), (x_val, y_val) = draw(settings.train), draw(settings.validation)
+    x, y = draw(settings.train)
+    x_val, y_val = draw(settings.validation)
     if settings.standardised:
         mean = y.mean()
         std = y.std(correction=0).clamp_min(1e-12)

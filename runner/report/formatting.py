@@ -197,7 +197,8 @@ def number_row(row: Row) -> tuple[str, ...]:
 
 def _population(row: Row) -> float | None:
     """Our standard deviation with ddof 0, as the published one is."""
-    std, n = row.get("measured_std"), row.get("n")
+    std = row.get("measured_std")
+    n = row.get("n")
     both = shown(std) and shown(n)
     if both:
         return population_std(float(row["measured_std"]), float(row["n"]))

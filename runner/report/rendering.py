@@ -72,7 +72,8 @@ def markdown(text: str) -> Any:
             token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
         for child in token.children or ():
             if child.type == "text":
-                child.type, child.content = "html_inline", formulas(child.content)
+                child.type = "html_inline"
+                child.content = formulas(child.content)
     return Markup(parser.renderer.render(tokens, parser.options, {}))
 
 

@@ -122,7 +122,8 @@ class Bar(_Counting):
             self._first = (0.0, 0.0, 0.0)
 
     def inside(self, done: float, total: float, note: str = "") -> None:
-        now, (begin, whole, since) = time.monotonic(), self._first
+        now = time.monotonic()
+        begin, whole, since = self._first
         if total != whole or done < begin:  # another phase
             self._first = begin, _, since = done, total, now
         elif now - self._last <= 0.2:

@@ -189,7 +189,8 @@ class Difference:
         half = 0.0
         if self.error > 0:
             half = quantile(level, self.df) * self.error
-        low, high = self.value - half, self.value + half
+        low = self.value - half
+        high = self.value + half
         if math.isnan(self.ratio_to):
             return low, high
         return self.ratio_to * math.expm1(low), self.ratio_to * math.expm1(high)

@@ -231,8 +231,10 @@ class _Block:
         if width > 3 * len(self.owner) // 4:
             return False
         self.theta = _padded(self.theta[:, keep], 0.0)
-        self.owner, self.retired = _padded(self.owner[keep], -1), _padded(self.retired[keep], True)
-        self.met, self.initial = _padded(self.met[keep], 0), _padded(self.initial[keep], 0.0)
+        self.owner = _padded(self.owner[keep], -1)
+        self.retired = _padded(self.retired[keep], True)
+        self.met = _padded(self.met[keep], 0)
+        self.initial = _padded(self.initial[keep], 0.0)
         self.threshold = _padded(self.threshold[keep], 0.0)
         return True
 
