@@ -218,9 +218,8 @@ def record_order(sha256: str, images: Tensor, labels: Tensor) -> str:
     """
     import numpy as np
 
-    first = hashlib.sha256(
-        labels.numpy().astype(np.uint8).tobytes() + images.numpy().tobytes()
-    ).hexdigest()
+    content = labels.numpy().astype(np.uint8).tobytes() + images.numpy().tobytes()
+    first = hashlib.sha256(content).hexdigest()
     return ORDERS.get(sha256[:32]) or ORDERS.get(first[:32]) or "not known"
 
 
@@ -249,9 +248,8 @@ def record_sum(spec: Archive, paths: Sequence[Path]) -> str:
     for path in paths:
         content = path.read_bytes()
         for start in range(0, len(content), spec.record):
-            total += int.from_bytes(
-                hashlib.sha256(content[start + skip : start + spec.record]).digest(), "big"
-            )
+            pixels = content[start + skip : start + spec.record]
+            total += int.from_bytes(hashlib.sha256(pixels).digest(), "big")
     return f"{total % 2**128:032x}"
 
 

@@ -176,4 +176,5 @@ def load_images(settings: ImageSettings, ctx: Context, *, flat: bool = True) -> 
         _HELD.clear()
         _HELD[key] = found
     data = _HELD[key]
-    return data._replace(train=replace(data.train, flat=flat), test=replace(data.test, flat=flat))
+    train = replace(data.train, flat=flat)
+    return data._replace(train=train, test=replace(data.test, flat=flat))

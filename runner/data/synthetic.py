@@ -133,9 +133,8 @@ def load_attention(settings: AttentionData, ctx: Context) -> RegressionData:
         mean = y.mean()
         std = y.std(correction=0).clamp_min(1e-12)
         y, y_val = ((t - mean) / std * settings.spread + settings.offset for t in (y, y_val))
-    digest = hashlib.sha256(
-        b"".join(t.numpy().tobytes() for t in (x, y, x_val, y_val))
-    ).hexdigest()[:16]
+    content = b"".join(t.numpy().tobytes() for t in (x, y, x_val, y_val))
+    digest = hashlib.sha256(content).hexdigest()[:16]
     return RegressionData(Split(x, y), Split(x_val, y_val), digest)
 
 
@@ -220,6 +219,5 @@ def load_digits(settings: DigitsData, ctx: Context | None = None) -> tuple[Tenso
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    return torch.tensor(raw.data, dtype=torch.float32) / 16, torch.tensor(
-        raw.target, dtype=torch.int64
-    )
+    pixels = torch.tensor(raw.data, dtype=torch.float32) / 16
+    return pixels, torch.tensor(raw.target, dtype=torch.int64)

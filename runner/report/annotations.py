@@ -129,9 +129,8 @@ def noted(figure: Figure) -> str:
 def annotate_test(ax: Axes, statistic: Statistic) -> None:
     """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or
     the reason."""
-    ax.set_xlabel(
-        "\n".join(part for part in (ax.get_xlabel(), _wrap(ax, describe(statistic))) if part)
-    )
+    lines = (ax.get_xlabel(), _wrap(ax, describe(statistic)))
+    ax.set_xlabel("\n".join(filter(None, lines)))
 
 
 TESTS = {"mann_whitney": "Mann–Whitney", "wilcoxon": "Wilcoxon", "spearman": "Spearman"}

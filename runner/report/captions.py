@@ -159,6 +159,8 @@ def _provenance(manifest: Mapping[str, Any]) -> str:
 
 def seeds_line(seeds: Sequence[int]) -> str:
     """42–46 for consecutive seeds, else a list."""
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
-        return f"{seeds[0]}–{seeds[-1]}"
+    if len(seeds) > 2:
+        first = seeds[0]
+        if list(seeds) == list(range(first, first + len(seeds))):
+            return f"{first}–{seeds[-1]}"
     return ", ".join(map(str, seeds))

@@ -34,11 +34,11 @@ def scope_of(
     failed
         Cells of the paper's grid and seeds whose measurement failed.
     """
-    kinds = [getattr(getattr(one, "dataset", None), "kind", "") for one in (experiment, paper)]
+    here, there = (_kind_of_data(one) for one in (experiment, paper))
     found = Scope(
         paper=paper.paper,
         profile=profile,
-        stand_in=kinds[1] if kinds[0] == STAND_IN != kinds[1] else "",
+        stand_in=there if here == STAND_IN != there else "",
         departures=tuple(departures(experiment, paper)),
         restated=tuple(restated(experiment, paper)),
     )
@@ -53,6 +53,10 @@ def scope_of(
         unmeasured=_unmeasured(paper, of_grid),
     )
     return replace(found, shown=tuple(_not_judged(paper, found, cells, of_grid)))
+
+
+def _kind_of_data(experiment: Experiment) -> str:
+    return str(getattr(getattr(experiment, "dataset", None), "kind", ""))
 
 
 def _replicated(paper: Experiment, of_grid: Sequence[Stored]) -> tuple[int, ...]:

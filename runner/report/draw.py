@@ -57,7 +57,8 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
     """
     import matplotlib
 
-    record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)})
+    known = {key: str(value) for key, value in stamp.items() if value not in ("", None)}
+    record = json.dumps(known)
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
     metadata: dict[str, dict[str, Any]] = {
         "png": {"Title": title, "Description": record, "Software": "hess-run"},
@@ -108,9 +109,8 @@ def palette_png(content: bytes) -> bytes:
         256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
     )
     out = io.BytesIO()
-    small.save(
-        out, format="PNG", optimize=True, pnginfo=kept, dpi=image.info.get("dpi", (DPI, DPI))
-    )
+    dpi = image.info.get("dpi", (DPI, DPI))
+    small.save(out, format="PNG", optimize=True, pnginfo=kept, dpi=dpi)
     return out.getvalue()
 
 
@@ -194,8 +194,8 @@ class Gallery:
         """Write a figure into figures/, and describe it."""
         folder = self.directory / "figures"
         folder.mkdir(exist_ok=True)
-        experiment = str(self.manifest.get("experiment", ""))
-        title = str(self.manifest.get("title") or experiment)
+        experiment = str(self.manifest["experiment"])
+        title = str(self.manifest["title"] or experiment)
         about = {**stamp(experiment, self.manifest, self.warnings), "figure": name}
         try:
             head(figure, Scope.of(self.manifest).heading(place_of(name), title))

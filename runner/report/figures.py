@@ -153,7 +153,8 @@ def panels(  # noqa: PLR0913 (it makes a figure: a constructor in all but name)
     """
     in_row = columns or len(titles)
     size.setdefault("width", 0.4 + 3.4 * in_row)
-    figure, axes = new_figure(-(-len(titles) // max(1, in_row)), in_row, sharey=sharey, **size)
+    rows = -(-len(titles) // max(1, in_row))
+    figure, axes = new_figure(rows, in_row, sharey=sharey, **size)
     shown = list(axes.flat[: len(titles)])
     heads = [draw(ax, key) or titles[key] for ax, key in zip(shown, titles, strict=True)]
     for i, ax in enumerate(shown):

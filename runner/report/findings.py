@@ -57,14 +57,9 @@ class Failures:
 
     def add(self, stage: str, error: Exception, name: str = "") -> None:
         """Record an error under its stage of the report and the name of what was being made."""
-        self.records.append(
-            {
-                "stage": stage,
-                "name": name,
-                "error": " ".join(described(error).split()),
-                "at": where_raised(error),
-            }
-        )
+        line = " ".join(described(error).split())
+        record = {"stage": stage, "name": name, "error": line, "at": where_raised(error)}
+        self.records.append(record)
 
     def lines(self) -> list[str]:
         """One line for each."""

@@ -278,10 +278,8 @@ def _split(variants: Mapping[str, str]) -> str:
 
 
 def _sorted(rows: Iterable[Row]) -> list[Row]:
-    return sorted(
-        (row for row in rows if row["verdict"] in ORDER),
-        key=lambda row: ORDER.index(row["verdict"]),
-    )
+    listed = [row for row in rows if row["verdict"] in ORDER]
+    return sorted(listed, key=lambda row: ORDER.index(row["verdict"]))
 
 
 def markdown_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -189,21 +189,18 @@ def commits_of(manifest: Mapping[str, Any]) -> list[str]:
 
 def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
     """Where a figure comes from; without the time, so that the same cells give the same file."""
-    settings = manifest.get("settings") or {}
-    dataset = None
-    if isinstance(settings, Mapping):
-        dataset = settings.get("dataset")
+    dataset = manifest["settings"].get("dataset") or {}
     return {
         "experiment": name,
         "figure": "",
-        "paper": manifest.get("paper", ""),
-        "profile": manifest.get("profile", ""),
-        "run": manifest.get("settings_key", ""),
+        "paper": manifest["paper"],
+        "profile": manifest["profile"],
+        "run": manifest["settings_key"],
         "commit": " ".join(commits_of(manifest)),
-        "version": manifest.get("version", ""),
-        "data": dataset.get("kind", "") if isinstance(dataset, Mapping) else "",
+        "version": manifest["version"],
+        "data": dataset.get("kind", ""),
         "footer": Scope.of(manifest).footer,
-        "seeds": ",".join(map(str, manifest.get("seeds", []))),
+        "seeds": ",".join(map(str, manifest["seeds"])),
         "warning": "; ".join(warnings),
     }
 

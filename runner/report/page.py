@@ -63,7 +63,7 @@ class Page:
 
     @property
     def title(self) -> str:
-        return str(self.manifest.get("title", ""))
+        return str(self.manifest["title"])
 
     @property
     def command(self) -> str:
@@ -73,7 +73,7 @@ class Page:
 
     @property
     def paper(self) -> str:
-        return str(self.manifest.get("paper", ""))
+        return str(self.manifest["paper"])
 
     @property
     def written(self) -> str:
@@ -88,7 +88,7 @@ class Page:
 
     @property
     def complete(self) -> bool:
-        return not self.manifest.get("missing")
+        return not self.manifest["missing"]
 
     def table(self, name: str) -> list[dict[str, str]]:
         """Rows of a CSV file of the report; none where it is not there."""
@@ -114,10 +114,8 @@ class Page:
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and of the paper's statements, in the order of
         tiles."""
-        return in_order(
-            Counter(row["verdict"] for row in self.table("scorecard")),
-            self._statements(extensions=False),
-        )
+        numbers = Counter(row["verdict"] for row in self.table("scorecard"))
+        return in_order(numbers, self._statements(extensions=False))
 
     @property
     def extensions(self) -> dict[str, int]:
@@ -131,18 +129,16 @@ class Page:
     @cached_property
     def figures(self) -> list[Figure]:
         """Figures in the order in which the experiment gives them."""
-        files = [
-            a
-            for a in self.manifest["files"]
-            if str(a).startswith("figures/") and a.endswith(".png")
-        ]
-        return [self._figure(str(file)) for file in files if (self.folder / str(file)).is_file()]
+        made = []
+        for file in self.manifest["files"]:
+            is_figure = file.startswith("figures/") and file.endswith(".png")
+            if is_figure and (self.folder / file).is_file():
+                made.append(self._figure(file))
+        return made
 
     def _figure(self, file: str) -> Figure:
         name = Path(file).stem
-        captions = self.manifest.get("captions") or {}
-        alts = self.manifest.get("alts") or {}
-        said = str(captions.get(name) or name.replace("_", " "))
+        said = str(self.manifest["captions"].get(name) or name.replace("_", " "))
         commands = {"redraw": self.command}
         if not self.command:
             commands = figure_commands(self.manifest, name, settings_words(self.manifest))
@@ -152,7 +148,7 @@ class Page:
             name,
             file,
             said,
-            str(alts.get(name) or said),
+            str(self.manifest["alts"].get(name) or said),
             commands["redraw"],
             commands.get("measure", ""),
             self.manifest["sources"].get(name, ""),
@@ -182,14 +178,11 @@ class Page:
     @property
     def commits(self) -> list[tuple[str, int]]:
         """Commits that measured the cells, with how many each."""
-        return Counter(
-            str(c.get("git_commit", "")) for c in self.manifest.get("cells", [])
-        ).most_common()
+        commits = [str(cell.get("git_commit", "")) for cell in self.manifest["cells"]]
+        return Counter(commits).most_common()
 
     @property
     def cells(self) -> list[dict[str, Any]]:
         """id, parameters and seed of every cell."""
-        return [
-            {"id": cell.get("id", ""), "params": cell.get("params", {}), "seed": cell.get("seed")}
-            for cell in self.manifest.get("cells", [])
-        ]
+        shown = ("id", "params", "seed")
+        return [{key: cell[key] for key in shown} for cell in self.manifest["cells"]]

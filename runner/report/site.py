@@ -72,7 +72,8 @@ def _page_data(page: Page) -> dict[str, Any]:
     cells = []
     if len(page.cells) <= MOST_CELLS:
         cells = page.cells
-    texts = [*(row["label"] for row in page.scores), *(row["statement"] for row in page.claims)]
+    texts = [row["label"] for row in page.scores]
+    texts += [row["statement"] for row in page.claims]
     return {
         "name": page.name,
         "scores": [row | {"label": marked(row["label"])} for row in page.scores],

@@ -209,7 +209,8 @@ def _tones(page: Page) -> dict[tuple[str, str], dict[str, int]]:
     counts: dict[tuple[str, str], Counter[str]] = {}
     for row in (*page.scores, *page.claims):
         for place in row["places"]:
-            counts.setdefault((page.paper_of(row), place), Counter())[tone(row["verdict"])] += 1
+            tones = counts.setdefault((page.paper_of(row), place), Counter())
+            tones[tone(row["verdict"])] += 1
     ordered = {}
     for key, tones in counts.items():
         ordered[key] = {name: tones[name] for name in SIGNS if tones[name]}

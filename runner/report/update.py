@@ -68,7 +68,9 @@ class Update:
         """The manifest, as far as it is known without an analysis."""
         found = self.collection
         experiment = self.collection.job.experiment
-        cells: list[Stored] = [*found.cells, *(cell for of in found.beside.values() for cell in of)]
+        cells: list[Stored] = list(found.cells)
+        for of_companion in found.beside.values():
+            cells += of_companion
         record = manifest(found)
         return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), self.files)}
 

@@ -140,7 +140,7 @@ class _Report:
     @cached_property
     def certificates(self) -> list[str]:
         """What is to be said about the certificates of the cells; nothing without cells."""
-        carried = [bool(cell.get("certificate")) for cell in self.manifest.get("cells", [])]
+        carried = [bool(cell.get("certificate")) for cell in self.manifest["cells"]]
         shown = self.material.shown
         rows: list[Any] = []
         if CERTIFICATE in shown.tables:

@@ -45,10 +45,8 @@ def demo(outputs: Path) -> int:
     failed."""
     words = [f"experiment={EXPERIMENT}", *CELLS, quoted("outputs", outputs)]
     # measured now, that is the point
-    jobs = [
-        replace(job, published=False)
-        for job in config.build_jobs(config.arguments(words, multirun=True))
-    ]
+    arguments = config.arguments(words, multirun=True)
+    jobs = [replace(job, published=False) for job in config.build_jobs(arguments)]
     check_outputs(outputs)
     claim_outputs(outputs)
     begin = time.monotonic()

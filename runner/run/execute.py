@@ -242,7 +242,8 @@ def _watch(
             found for worker in workers if worker.busy and (found := worker.outcome(progress))
         ]
         running = any(worker.busy for worker in workers)
-        for cell_id in [i for i in open_cells if store.working.stamp(i) not in ((), stamps[i])]:
+        written = [i for i in open_cells if store.working.stamp(i) not in ((), stamps[i])]
+        for cell_id in written:
             stored = store.find(cell_id)
             cell = open_cells.pop(cell_id)
             progress.start(cell.label)

@@ -75,14 +75,14 @@ def of_file(path: Path, line: int, outputs: Path) -> Answer:
     if not manifest.get("settings_key"):
         return Answer(title, {**facts, "note": NOT_HERE})
     facts |= _of_cells(cells, stored)
-    facts["missing"] = manifest.get("missing") or ""
+    facts["missing"] = manifest["missing"] or ""
     facts["settings"] = {
         "key": manifest["settings_key"],
-        "profile": manifest.get("profile"),
-        "changed": manifest.get("changed", ""),
+        "profile": manifest["profile"],
+        "changed": manifest["changed"],
     }
-    commit = manifest.get("software", {}).get("git_commit")
-    facts["written"] = {"time": manifest.get("written"), "commit": commit}
+    commit = manifest["software"].get("git_commit")
+    facts["written"] = {"time": manifest["written"], "commit": commit}
     words = run_words(folder, manifest)
     facts["command"] = measuring(words, {cell["seed"] for cell in cells})
     if "figure" in in_figure:
@@ -95,7 +95,7 @@ def of_row(folder: Path, page: Page, row: Record) -> Answer:
     """Of a published number or a statement: printed and measured values, and the cells behind."""
     manifest = page.manifest
     keys = row.get("keys", {})
-    cells = [cell for cell in manifest.get("cells", []) if _matches(cell, keys)]
+    cells = [cell for cell in manifest["cells"] if _matches(cell, keys)]
     facts = {
         "statement": row.get("statement"),
         "printed": _mean_and_std(row.get("paper_mean", row.get("upper_bound")), row, "paper_std"),
@@ -218,12 +218,10 @@ def _has_table(meta: Record | None, table: str) -> bool:
 def _of_cells(cells: Sequence[Record], stored: Mapping[str, Record]) -> dict[str, Any]:
     times = sorted(str(cell["finished"]) for cell in cells)
     machines = [_processor(stored[cell["id"]]) for cell in cells if cell["id"] in stored]
-    shown = []
-    for cell in cells:
-        shown.append({"id": cell["id"], "seed": cell["seed"], "params": cell["params"]})
+    shown = ("id", "seed", "params")
     return {
-        "cells": shown,
-        "commits": dict(Counter(str(cell.get("git_commit")) for cell in cells).most_common()),
+        "cells": [{key: cell[key] for key in shown} for cell in cells],
+        "commits": dict(Counter(str(cell["git_commit"]) for cell in cells).most_common()),
         "CPU": dict(Counter(machines).most_common()) or UNKNOWN,
         "measured between": [times[0], times[-1]] if times else None,
     }

@@ -51,7 +51,8 @@ def subset_null(doubled: NDArray[np.int64], size: int) -> Array:
 def untied_u_null(m: int, n: int) -> Array:
     """P(U = u), u = 0 … m·n, for untied samples of sizes m and n (read-only, cached)."""
     small = min(m, n)
-    null = subset_null(np.arange(1, m + n + 1), small)[small * (small + 1) // 2 :][: m * n + 1]
+    null = subset_null(np.arange(1, m + n + 1), small)
+    null = null[small * (small + 1) // 2 :][: m * n + 1]
     null.flags.writeable = False
     return null
 
@@ -79,7 +80,9 @@ def sign_null(doubled: NDArray[np.int64]) -> Array:
 
 def two_sided(null: Array, observed: int) -> float:
     """Twice the smaller tail probability of `observed`, at most 1."""
-    return float(min(1.0, 2 * min(null[: observed + 1].sum(), null[observed:].sum())))
+    below = null[: observed + 1].sum()
+    above = null[observed:].sum()
+    return float(min(1.0, 2 * min(below, above)))
 
 
 def smallest_two_sided(null: Array) -> float:
@@ -148,6 +151,5 @@ def permutation_spearman(x: Array, y: Array) -> tuple[float, float]:
     centre = rx.sum() * ry.sum() / rx.size
     distance = np.abs(products - centre)
     observed = abs(float(rx @ ry) - centre)
-    return float((distance >= observed - 1e-9).mean()), float(
-        (distance >= distance.max() - 1e-9).mean()
-    )
+    p = float((distance >= observed - 1e-9).mean())
+    return p, float((distance >= distance.max() - 1e-9).mean())

@@ -83,7 +83,10 @@ def _mann_whitney(base: Statistic, x: Array, y: Array) -> Statistic:
     exact = ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS
     if exact:
         untied = ranks.untied_u_null(m, n)
-        null, seen = ranks.tied_u_null(doubled, m) if tied else (untied, int(u))
+        null = untied
+        seen = int(u)
+        if tied:
+            null, seen = ranks.tied_u_null(doubled, m)
         p = ranks.two_sided(null, seen)
         p_min = ranks.smallest_two_sided(null)
         k = ranks.interval_rank(untied, ALPHA)
@@ -118,7 +121,9 @@ def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -
     import numpy as np
 
     first = np.asarray(a, dtype=float).ravel()
-    second = np.zeros_like(first) if b is None else np.asarray(b, dtype=float).ravel()
+    second = np.zeros_like(first)
+    if b is not None:
+        second = np.asarray(b, dtype=float).ravel()
     if first.size != second.size:
         raise ValueError(
             f"wilcoxon {about['name']}: expected paired samples, "

@@ -110,6 +110,7 @@ MANIFEST = {
     "paper": "WS bound",
     "profile": "paper",
     "changed": "",
+    "version": 1,
     "settings": {"samples": 50, "half": float("nan")},
     "settings_key": "0123456789abcdef",
     "seeds": [42, 43, 44],

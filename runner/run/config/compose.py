@@ -116,9 +116,8 @@ def _built(name: str, words: Sequence[str], given: set[str]) -> Composition:
     chosen = _chosen(name, parsed)
     raw = _merged(name, chosen, parsed)
     values = _resolved(raw)
-    references = re.findall(
-        r"\$\{([^}]*)", str({key: raw.get(key) for key in (*GROUPS, "experiment")})
-    )
+    settings = {key: raw.get(key) for key in (*GROUPS, "experiment")}
+    references = re.findall(r"\$\{([^}]*)", str(settings))
     repeats = all(
         re.fullmatch(rf"({'|'.join(GROUPS)}|experiment)\.[\w.]+", reference)
         for reference in references
@@ -176,9 +175,9 @@ def _merged(name: str, chosen: Mapping[str, str | None], words: Sequence[Word]) 
     for group in GROUPS:
         choice = chosen.get(group)
         values[group] = None if choice is None else load(files.find(group, choice))
-    values = merge(
-        values, {key: node for key, node in experiment_file(name).body.items() if key != "profiles"}
-    )
+    body = dict(experiment_file(name).body)
+    body.pop("profiles", None)
+    values = merge(values, body)
     for word in words:
         if word.key not in (*GROUPS, "profile", "experiment") or word.override.package is not None:
             values = _with(values, word, name)
@@ -265,9 +264,8 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
         except Exception as error:
             if was_interrupted(error):
                 raise KeyboardInterrupt from error
-            reason = next(
-                (line for line in str(error).splitlines() if line.strip()), type(error).__name__
-            )
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            reason = lines[0] if lines else type(error).__name__
             place = re.search(r"full_key: (\S+)", str(error))
             raise SettingError(f"{place[1] if place else key}: {short(reason, 160)}") from error
     return resolved

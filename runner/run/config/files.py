@@ -19,11 +19,8 @@ from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.run.config.types import load_class, takes
 from runner.run.nearest import did_you_mean
 
-CONF = (
-    Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf")
-    .expanduser()
-    .absolute()
-)
+_CONF = os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf"
+CONF = Path(_CONF).expanduser().absolute()
 """The project's configuration folder, or the one that HESS_CONF names."""
 LAUNCHERS = "hydra/launcher"
 OPTIONS = (*GROUPS, "experiment", "profile")
@@ -312,4 +309,5 @@ def mirrors(dataset: str) -> list[str]:
     """Addresses of a data set's archive, in the order to try: `url`, then `mirrors` of
     conf/dataset/<name>.yaml."""
     node = load(find("dataset", dataset))
-    return [str(address) for address in (node.get("url"), *(node.get("mirrors") or [])) if address]
+    addresses = (node.get("url"), *(node.get("mirrors") or []))
+    return [str(address) for address in addresses if address]
