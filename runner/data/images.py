@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 @cache
 def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers of a normalisation on a device, sent there once: a step that a GPU replays cannot
-    send them again."""
+    """Numbers of a normalisation on a device, sent there once."""
     import torch
 
     return torch.tensor(values, dtype=torch.float32, device=device)

@@ -23,8 +23,7 @@ from runner.models.network import Network
 from runner.training import CHECKPOINTS
 from runner.training.allocator import keep_freed_memory
 from runner.training.backprop import gradient_function, loss_value
-from runner.training.order import Order, StreamOrder
-from runner.training.steps import Steps, augment_of, steps_of
+from runner.training.order import Order, StreamAugment, StreamOrder
 
 State = dict[str, Tensor]
 Augment = Callable[[Tensor], Tensor]
@@ -117,7 +116,6 @@ def train(
     else:
         run.reached(epochs)
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
-    steps = steps_of(train_split, parameters, run, gradient, batch, clip)
     here = describe(device)
     while until not in run.training.states and run.training.status == "ok":
         started = time.perf_counter()
@@ -125,7 +123,7 @@ def train(
             run.training.devices.append(here)
         step_rate = _rate(schedule, rate, run.epoch / epochs)
         run.optimizer.param_groups[0]["lr"] = step_rate
-        mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip, steps)
+        mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip)
         run.epoch += 1
         scores = evaluate(network, test_split, loss)
         run.record(step_rate, mean_loss, scores)
@@ -271,20 +269,17 @@ def _epoch(
     gradient: Callable[[Tensor, Tensor], Tensor],
     batch: int,
     clip: float,
-    steps: Steps | None,
 ) -> float:
-    """One pass over the split; mean loss per example. steps: on CUDA, the same steps as graphs
-    (steps.py)."""
+    """One pass over the split; mean loss per example."""
     run.network.train()
     device = split.inputs.device
-    permutation = run.order.permutation(len(split))
-    if steps is not None:
-        return steps.epoch(permutation, run.optimizer.param_groups[0]["lr"])
-    permutation = permutation.to(device)
+    permutation = run.order.permutation(len(split)).to(device)
     total = torch.zeros((), device=device)
     assert vector.grad is not None
     read = split.reader(batch)
-    transform = augment_of(run.augment)
+    transform = run.augment
+    if isinstance(transform, torch.Generator):
+        transform = StreamAugment(transform)
     for index in permutation.split(batch):
         total += gradient(*read(index, transform)) * len(index)
         norm = torch.linalg.vector_norm(vector.grad)

@@ -1,6 +1,5 @@
 """Minibatch training against plain torch, and its promises: determinism, resume, status of a
-diverged run; and steps on fixed memory against the plain loop: the same bytes, captured or not,
-whatever is drawn."""
+diverged run."""
 
 import math
 import resource
@@ -15,11 +14,10 @@ from runner.data.images import Split
 from runner.models.architectures import attention_regressor, diamond, mlp
 from runner.models.network import Network, Stage, default_init
 from runner.models.resnet import ConvBlock, PoolHead
-from runner.training import minibatch, steps
+from runner.training import minibatch
 from runner.training.allocator import keep_freed_memory
 from runner.training.minibatch import CHECKPOINTS, Training, evaluate, flatten_parameters, train
-from runner.training.order import LoaderAugment, LoaderOrder
-from runner.training.steps import WARM_UP, StreamAugment, usable
+from runner.training.order import LoaderAugment, StreamAugment
 from tests.draws import seeded
 from tests.errors import refusal
 from tests.training.conftest import Killed, Store
@@ -247,92 +245,6 @@ def test_freed_memory_is_kept_for_the_next_step():
     assert min(faults() for _ in range(5)) < 1000  # of 16,384 pages
 
 
-# --------------------------------------------------------------------------- steps on fixed memory
-
-
-class Recorder:
-    """Stands for a CUDA graph: a step is recorded, which runs nothing, and replayed."""
-
-    captured = replayed = warmed = 0
-    fails = False
-
-    def warm(self, step):
-        self.warmed += 1
-        step()
-
-    def record(self, step):
-        if self.fails:
-            raise RuntimeError("operation not permitted when stream is capturing\nmore")
-        self.captured += 1
-
-        def replay():
-            self.replayed += 1
-            step()
-
-        return replay
-
-
-@pytest.fixture
-def recorder(monkeypatch):
-    """After `start`, trainings run by `steps` on this device too, and it captures them."""
-    recorder = Recorder()
-
-    def steps_of(*given):
-        recorder.steps = steps.steps_of(*given)
-        return recorder.steps
-
-    def start():
-        monkeypatch.setattr(steps, "usable", lambda *_: True)
-        monkeypatch.setattr(steps, "CudaGraphs", lambda: recorder)
-        monkeypatch.setattr(minibatch, "steps_of", steps_of)
-
-    recorder.start = start
-    return recorder
-
-
-def runs(augmented):
-    settings = {"rate": 0.1, "epochs": 3}
-    if augmented is None:
-        return fit(**settings)
-    if augmented == "stream":
-        return fit(convolutional(), IMAGES, augment=seeded(8), **settings)
-    draws = seeded(9)
-    about = {"order": LoaderOrder(draws), "augment": LoaderAugment(draws), "batch": 16}
-    return train(convolutional(), *IMAGES, **about, **settings)
-
-
-@pytest.mark.parametrize("augmented", [None, "stream", "loader"])
-def test_the_same_bytes_as_the_plain_loop(augmented, recorder):
-    plain = runs(augmented)
-    recorder.start()
-    same_bits(plain, runs(augmented))
-    # batches of 16; those of 6 at the ends of three epochs are still warming up
-    assert recorder.captured == 1
-    assert recorder.replayed == 3 * 4 - WARM_UP
-    assert recorder.warmed == WARM_UP + 3
-    assert recorder.steps.reason == ""
-
-
-def test_a_step_that_cannot_be_captured_runs_kernel_by_kernel(recorder):
-    plain = runs("stream")
-    recorder.fails = True
-    recorder.start()
-    same_bits(plain, runs("stream"))
-    assert recorder.steps.reason == "operation not permitted when stream is capturing"
-
-
-def test_a_resumed_training_goes_on_in_the_same_bytes(recorder):
-    def run(store=None, progress=None):
-        about = {"rate": 0.1, "epochs": 4, "save_every": 1, "augment": seeded(8)}
-        return fit(convolutional(), IMAGES, checkpoints=store, progress=progress, **about)
-
-    plain, store = run(), Store()
-    recorder.start()
-    with pytest.raises(Killed):
-        run(store, kill_at(3))
-    same_bits(plain, run(store))
-
-
 @pytest.mark.parametrize("padding", [1, 4, 7])
 def test_crops_and_flips_are_those_drawn_one_by_one(padding):
     one, together = seeded(5), seeded(5)
@@ -344,14 +256,3 @@ def test_crops_and_flips_are_those_drawn_one_by_one(padding):
         columns = [t.tolist() for t in LoaderAugment(together, padding).draws(count)]
         assert list(zip(*columns, strict=True)) == rows
     assert torch.equal(one.get_state(), together.get_state())
-
-
-def test_where_it_is_used():
-    weight = nn.Parameter(torch.zeros(3))
-    sgd, adam = torch.optim.SGD([weight], 0.1), torch.optim.Adam([weight], 0.1)
-    cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    assert usable(cuda, sgd, None)
-    assert usable(cuda, sgd, LoaderAugment(seeded(1)))
-    assert not usable(cpu, sgd, None)
-    assert not usable(cuda, adam, None)
-    assert not usable(cuda, sgd, lambda images: images)

@@ -16,8 +16,7 @@ from runner.models.resnet import resnet18
 from runner.training.backprop import gradient_function
 from runner.training.initial import build
 from runner.training.minibatch import Training, flatten_parameters
-from runner.training.order import LoaderAugment, LoaderOrder
-from runner.training.steps import StreamAugment
+from runner.training.order import LoaderAugment, LoaderOrder, StreamAugment
 from runner.training.trained import Trained
 from tests.draws import seeded
 from tests.experiments.dag.protocol.conftest import DATA, METRIC
