@@ -95,10 +95,11 @@ def train(
     checkpoints: the training is saved every `save_every` epochs and continued from there; a
     finished one is loaded. progress(done, total, note) is called once per epoch. A loss that is not
     finite ends the training, as a status. until: the checkpoint at which training stops for now; a
-    later call with the same `checkpoints` continues there. Raises ValueError for an unknown
-    optimizer, loss or schedule, an empty split, or sizes below one.
+    later call with the same `checkpoints` continues there. What training may be asked for,
+    `MinibatchTraining` checks.
     """
-    _check(batch, epochs, schedule, len(train_split), until)
+    if until not in CHECKPOINTS:
+        raise ValueError(f"until: expected one of {', '.join(CHECKPOINTS)}, found {until!r}")
     finished = checkpoints.load("result") if checkpoints else None
     if finished is not None:
         return Training(**finished)
@@ -137,19 +138,6 @@ def train(
     if checkpoints and (run.epoch == epochs or run.training.status != "ok"):
         checkpoints.save("result", run.training.as_dict())
     return run.training
-
-
-def _check(batch: int, epochs: int, schedule: str, examples: int, until: str) -> None:
-    """Raises ValueError for sizes below one, an unknown schedule and an unknown checkpoint."""
-    if until not in CHECKPOINTS:
-        raise ValueError(f"until: expected one of {', '.join(CHECKPOINTS)}, found {until!r}")
-    if batch < 1 or epochs < 1 or examples == 0:
-        raise ValueError(
-            "training: expected batch, epochs and examples of at least 1, found "
-            f"{batch}, {epochs}, {examples}"
-        )
-    if schedule not in ("cosine", "constant"):
-        raise ValueError(f"schedule: expected cosine or constant, found {schedule!r}")
 
 
 def describe(device: torch.device) -> str:
@@ -257,9 +245,7 @@ def _optimizer(
 ) -> torch.optim.Optimizer:
     if name == "sgd":
         return torch.optim.SGD([vector], rate, momentum, weight_decay=weight_decay, fused=True)
-    if name == "adam":
-        return torch.optim.Adam([vector], rate, weight_decay=weight_decay, fused=True)
-    raise ValueError(f"optimizer: expected sgd or adam, found {name!r}")
+    return torch.optim.Adam([vector], rate, weight_decay=weight_decay, fused=True)
 
 
 def _epoch(

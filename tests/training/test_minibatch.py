@@ -202,25 +202,9 @@ def test_divergence_is_a_status():
     assert Training(**store.load("result")).status == result.status
 
 
-MISTAKES = [
-    ("optimizer", "adamw"),
-    ("loss", "hinge"),
-    ("schedule", "linear"),
-    ("batch", 0),
-    ("epochs", 0),
-    ("until", "last"),
-]
-
-
-@pytest.mark.parametrize("name, value", MISTAKES)
-def test_mistakes_are_refused(name, value):
-    with refusal(name):
-        fit(**{name: value})
-
-
-def test_a_training_needs_examples():
-    with refusal("examples"):
-        fit(data=(Split(TRAIN.inputs[:0], TRAIN.targets[:0]), TEST))
+def test_an_unknown_checkpoint_is_refused():
+    with refusal("until"):
+        fit(until="last")
 
 
 def test_augmentation_moves_and_mirrors():

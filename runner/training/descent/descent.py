@@ -93,12 +93,11 @@ def descend(
     it has met the smallest one. A start whose watched norm is no longer finite is diverged. At most
     max_steps updates; the last point is judged too.
 
-    record: indices of starts whose points are kept every `record_every` steps. Raises ValueError on
-    a wrong shape, a rate or ratio that is not positive, negative steps, or an index out of range.
+    record: indices of starts whose points are kept every `record_every` steps. Rate, ratios and
+    steps are above zero, which the settings check.
     """
     ratios = sorted(set(stop_ratios), reverse=True)
     recorded = sorted(set(record))
-    _check(theta0, rate, max_steps, ratios, recorded, record_every)
     bound = direction if isinstance(direction, Direction) else RowDirection(direction)
     ends: list[list[Endpoints]] = []
     paths: dict[int, Trajectory] = {}
@@ -115,30 +114,6 @@ def descend(
 def _join(parts: Sequence[Endpoints]) -> Endpoints:
     columns = zip(*(vars(part).values() for part in parts), strict=True)
     return Endpoints(*map(torch.cat, columns))
-
-
-def _check(
-    theta0: Tensor,
-    rate: float,
-    max_steps: int,
-    ratios: list[float],
-    recorded: list[int],
-    record_every: int,
-) -> None:
-    if theta0.ndim != 2 or not len(theta0) or not theta0.is_floating_point():
-        raise ValueError(
-            f"expected theta0 of floats, shape (S, D) with S >= 1, found {tuple(theta0.shape)}"
-        )
-    if not rate > 0:
-        raise ValueError(f"expected a positive learning rate, found {rate}")
-    if max_steps < 0 or record_every < 1:
-        raise ValueError(
-            f"expected max_steps >= 0 and record_every >= 1, found {max_steps} and {record_every}"
-        )
-    if not ratios or not ratios[-1] > 0:
-        raise ValueError(f"expected at least one stop ratio, all positive, found {ratios}")
-    if recorded and not 0 <= recorded[0] <= recorded[-1] < len(theta0):
-        raise ValueError(f"expected recorded starts within 0..{len(theta0) - 1}, found {recorded}")
 
 
 class _Block:
@@ -277,8 +252,6 @@ def duplicates(theta: Tensor) -> Tensor:
     pairs (WS bound, Appendix C); rows are visited in order and one instance of each is kept.
     Nothing is a duplicate when the threshold is negative, or with fewer than three points. O(S² D).
     """
-    if theta.ndim != 2:
-        raise ValueError(f"expected theta of shape (S, D), found {tuple(theta.shape)}")
     repeated = torch.zeros(len(theta), dtype=torch.bool)
     if len(theta) < 3:
         return repeated
