@@ -10,6 +10,7 @@ from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol
 from tests import PUBLISHED
 from tests.experiments.verdicts import rows
+from tests.slow import daily
 
 NAMES = [name for name in experiment_names() if name != "paper_audit"]
 """Formulas have injected errors in place of tables (tests/mutations)."""
@@ -29,9 +30,7 @@ def confirmed(name):
 
 
 @pytest.mark.usefixtures("published")
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES]
-)
+@pytest.mark.parametrize("name", daily(NAMES, set(NAMES) - {*SLOW}))
 def test_a_confirmed_statement_fails_in_its_alternative(name, tmp_path):
     analysis = analysis_of(name, tmp_path)
     for alternative in analysis.alternatives:

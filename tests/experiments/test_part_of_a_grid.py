@@ -15,6 +15,7 @@ from runner.report.reference import reference_path
 from runner.report.scope import Scope
 from runner.run.config import build_job, experiment_names
 from runner.store.store import Store, Stored, merge
+from tests.slow import daily, slow
 
 DAILY = ("attention_hessian", "exp5_attention", "hsr_gradient", "scalar_spectrum", "paper_audit")
 Parts = Callable[[list[Stored]], dict[str, list[Stored]]]
@@ -45,10 +46,10 @@ def drawn(cells):
 
 
 @pytest.mark.usefixtures("published")
-@pytest.mark.parametrize("parts", [drawn, pytest.param(along_axes, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("parts", [drawn, slow(along_axes)])
 @pytest.mark.parametrize(
     "name",
-    [n if n in DAILY else pytest.param(n, marks=pytest.mark.slow) for n in experiment_names()],
+    daily(experiment_names(), DAILY),
 )
 def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name, parts, tmp_path):
     job = build_job([f"experiment={name}"])

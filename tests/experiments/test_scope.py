@@ -15,6 +15,7 @@ from runner.report.scope import Scope
 from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol
 from runner.store.upkeep import make_ready
+from tests.slow import daily, slow
 
 NAMES = experiment_names()
 QUICK_TO_JUDGE = ("phi_block_diagonal",)
@@ -43,9 +44,8 @@ def copied(cell, params, seed):
     tables = {}
     for name in cell.meta["tables"]:
         table = cell.table(name)
-        tables[name] = table.assign(
-            **{k: v for k, v in {**params, "seed": seed}.items() if k in table}
-        )
+        values = {key: value for key, value in {**params, "seed": seed}.items() if key in table}
+        tables[name] = table.assign(**values)
     return meta, tables
 
 
@@ -90,9 +90,7 @@ def papers_cells(found):
 
 
 @pytest.mark.usefixtures("published")
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in NAMES]
-)
+@pytest.mark.parametrize("name", daily(NAMES, set(NAMES) - {*LARGE}))
 def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tmp_path):
     before = collected(published_job(name, tmp_path / "none"))
     if not before.cells:
@@ -119,10 +117,7 @@ def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tm
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize(
     "name",
-    [
-        *QUICK_TO_JUDGE,
-        *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n not in QUICK_TO_JUDGE),
-    ],
+    daily(NAMES, QUICK_TO_JUDGE),
 )
 def test_no_claim_number_or_statistic_moves(name, tmp_path):
     before = collected(published_job(name, tmp_path / "none"))
@@ -140,9 +135,9 @@ def test_no_claim_number_or_statistic_moves(name, tmp_path):
     "name",
     [
         "exp5_attention",
-        pytest.param("exp1_resonance", marks=pytest.mark.slow),
-        pytest.param("exp3_gn_gap", marks=pytest.mark.slow),
-        pytest.param("exp4_diamond", marks=pytest.mark.slow),
+        slow("exp1_resonance"),
+        slow("exp3_gn_gap"),
+        slow("exp4_diamond"),
     ],
 )
 def test_a_cell_that_one_seed_lacks_leaves_open_what_reads_it(name, tmp_path):
@@ -165,9 +160,10 @@ def test_what_is_stored_besides_would_move_verdicts(tmp_path):
     job = published_job("phi_block_diagonal", tmp_path / "grown")
     grow(job, list(collected(job).judged))
     material = material_of(collected(job), None)
-    with_all = [c for c in analyse(job.experiment, material.shown.tables).claims()]
-    papers = [c for c in analyse(job.experiment, material.judged.tables).claims()]
-    assert with_all != papers
+    shown, judged = (
+        analyse(job.experiment, part.tables).claims() for part in (material.shown, material.judged)
+    )
+    assert shown != judged
 
 
 @pytest.mark.slow
@@ -207,21 +203,17 @@ def test_every_experiment_of_a_paper_declares_its_seeds_and_no_second_verdict_co
 
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize(
-    "words, how, reason",
+    "word, how, reason",
     [
-        (["profile=quick"], "quick run", "profile=quick"),
-        (
-            ["dataset=surrogate"],
-            "on stand-in data",
-            "random-field stand-in data instead of cifar10",
-        ),
-        (["training.epochs=1"], "with training.epochs=1", "training.epochs=1 instead of 20"),
-        (["seed=77"], "", ""),
-        (["experiment.activation=[relu]"], "", ""),
+        ("profile=quick", "quick run", "profile=quick"),
+        ("dataset=surrogate", "on stand-in data", "random-field stand-in data instead of cifar10"),
+        ("training.epochs=1", "with training.epochs=1", "training.epochs=1 instead of 20"),
+        ("seed=77", "", ""),
+        ("experiment.activation=[relu]", "", ""),
     ],
 )
-def test_a_run_says_what_it_is(words, how, reason, tmp_path):
-    job = build_job(["experiment=exp3_gn_gap", *words, f"outputs={tmp_path}"])
+def test_a_run_says_what_it_is(word, how, reason, tmp_path):
+    job = build_job(["experiment=exp3_gn_gap", word, f"outputs={tmp_path}"])
     scope = collect([job], protocol).scope
     assert (scope.how, scope.is_papers) == (how, not reason) and reason in scope.reason
     heading = scope.heading("Fig. 3", "x")

@@ -17,8 +17,9 @@ from experiments.paper_audit.papers import CLASSES, Clause, clauses, errata, key
 from experiments.paper_audit.report import claims, judged
 from experiments.paper_audit.ws_bound import squares
 from runner import results
-from tests import ROOT
+from tests import PUBLISHED, ROOT
 from tests.experiments.paper_audit.places import inventory, missing
+from tests.slow import daily
 
 DOCS = ROOT / "docs" / "errata"
 BY_ID = {clause.id: clause for key in keys() for clause in clauses(key)}
@@ -36,10 +37,8 @@ def once(function):
         of = (instance.theta, instance.x, instance.q, *rest)
         key = (*map(id, of), instance.name)
         if key not in known:
-            known[key] = (
-                of,
-                function(instance, *rest),
-            )  # kept with their objects, so that no other gets their id
+            # kept with their objects, so that no other gets their id
+            known[key] = (of, function(instance, *rest))
         return known[key][1]
 
     return call
@@ -53,9 +52,11 @@ def _evaluated_once():
     with pytest.MonkeyPatch.context() as patch:
         attack, starts = checks.attack, three_layer_search._ladder
         ladder = functools.cache(lambda name: tuple(starts(name)))
-        patch.setattr(
-            checks, "attack", lambda f, start, steps=80, *rest: attack(f, start, steps // 3, *rest)
-        )
+
+        def short(f, start, steps=80, *rest):
+            return attack(f, start, steps // 3, *rest)
+
+        patch.setattr(checks, "attack", short)
         patch.setattr(squares, "grams", once(squares.grams))
         patch.setattr(gradients, "gradient_of", once(gradients.gradient_of))
         patch.setattr(three_layer_search, "_ladder", ladder)
@@ -81,7 +82,7 @@ DAILY = set(list(BY_ID)[::3])
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in BY_ID],
+    daily(BY_ID, DAILY),
 )
 def test_agreement_follows_from_the_numbers(name, published):
     clause, found = BY_ID[name], outcome(name)
@@ -145,10 +146,8 @@ def test_confirmed_is_decided_by_the_numbers_shown(stored, published):
         texts = table.fillna(dict.fromkeys(columns, ""))
         rows = [judged(row) for row in texts.to_dict("records")]
     else:
-        rows = []
-        for key in keys():
-            for clause in clauses(key):
-                rows.append(check(evaluated(clause)) | {"source": key})
+        both = [(key, clause) for key in keys() for clause in clauses(key)]
+        rows = [check(evaluated(clause)) | {"source": key} for key, clause in both]
     made = {claim.name: claim for claim in claims(rows)}
     assert len(made) == len(BY_ID)
     for name, claim in made.items():
@@ -171,29 +170,22 @@ def check_verdict(clause):
 
 
 def committed():
-    return json.loads(
-        (ROOT / "outputs" / "published" / "paper_audit" / "errata.json").read_text(encoding="utf-8")
-    )
+    return json.loads((PUBLISHED / "paper_audit" / "errata.json").read_text(encoding="utf-8"))
 
 
 def test_cells_beside_the_protocol_enter_no_erratum():
     """Rounding, orders of other seeds and further seeds are measured in the same store; the paper
     has none of them."""
-    own = {
-        "seed": 42,
-        "params": {"activation": "silu"},
-        "settings": {"training": {"order": "published"}},
-    }
-    beside = [
-        own | {"settings": {"training": {"perturbation": 1e-7}}},
-        own | {"settings": {"training": {"order_seed": 43}}},
-        own | {"seed": 100},
-        own | {"params": {"activation": "gelu"}},
-    ]
-    assert [cells._in_protocol(meta, {"activation": "silu"}) for meta in (own, *beside)] == [
-        True,
-        *[False] * 4,
-    ]
+    keys, published = {"activation": "silu"}, {"training": {"order": "published"}}
+    own = {"seed": 42, "params": keys, "settings": published}
+    assert cells._in_protocol(own, keys)
+    for other in (
+        {"settings": {"training": {"perturbation": 1e-7}}},
+        {"settings": {"training": {"order_seed": 43}}},
+        {"seed": 100},
+        {"params": {"activation": "gelu"}},
+    ):
+        assert not cells._in_protocol(own | other, keys)
 
 
 def _words(text):
@@ -258,12 +250,8 @@ def test_command_prints_five_lines(capsys):
     assert audit(["attention.d.1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 and "Lemma D.1" in lines[0] and "class A" in lines[0]
-    assert [line.split()[0] for line in lines[1:]] == [
-        "instance",
-        "printed",
-        "corrected",
-        "reference",
-    ]
+    words = [line.split()[0] for line in lines[1:]]
+    assert words == ["instance", "printed", "corrected", "reference"]
     assert audit(["attention.d.l"]) == 2
     assert "nearest is attention.d." in capsys.readouterr().err
     assert audit(["scalar"]) == 0 and "scalar.thm3" in capsys.readouterr().out
@@ -282,10 +270,8 @@ def test_zeros_by_construction_are_measured_where_they_are_and_where_not():
     what is no zero."""
     case = {c.network: c for c in zeros.networks()}
     assert len(case) == 14 and sum(c.flat for c in case.values()) == 10
-    rows = [
-        zeros.row(case[name], 42)
-        for name in ("k=1 cat+relu", "k=1 cat+silu", "relu_mlp", "attention")
-    ]
+    names = ("k=1 cat+relu", "k=1 cat+silu", "relu_mlp", "attention")
+    rows = [zeros.row(case[name], 42) for name in names]
     assert [claim.verdict for claim in zeros.claims(rows)] == ["confirmed"]
     for wrong in ({"flat": True, "share": 1e-6}, {"flat": False, "share": 1e-9}):
         assert [claim.verdict for claim in zeros.claims([*rows, wrong])] == ["refuted"]
