@@ -174,7 +174,8 @@ def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[st
     found = [f"exit status {status}: {command.errors[-300:]}"] if status else []
     content = command.content()
     differing = expected.items() ^ content.items()
-    found += [f"differs: {name}" for name in sorted({name for name, _ in differing})]
+    names = {name for name, _ in differing}
+    found += [f"differs: {name}" for name in sorted(names)]
     for path in command.outputs.rglob(".*"):
         if is_scratch(path) or path.name.startswith(".tmp-"):
             found.append(f"left behind: {path.name}")

@@ -159,8 +159,12 @@ def test_theorem_converges_but_does_not_recover(setup, tables):
     assert nothing.claims() == [] and nothing.figures() == {}
 
 
+def repeated(table):
+    return [table.assign(seed=seed) for seed in range(42, 47)]
+
+
 def test_claims_can_fail(setup, tables):
-    of_seeds = joined({k: [t.assign(seed=s) for s in range(42, 47)] for k, t in tables.items()})
+    of_seeds = joined({k: repeated(t) for k, t in tables.items()})
     contest, balls, targets = (of_seeds[name] for name in ("contest", "balls", "targets"))
 
     def judged(changed, **expected):
