@@ -129,9 +129,8 @@ def test_an_added_experiment_refuses_mistakes_runs_and_reports(
     assert set(pairs["weight_decay"]) == {0.0, 0.01} and (pairs["R"] > 0).all()
     assert "Mean coupling of neighbours" in (made / "report.md").read_text()
     text = (DOCS / "adding-metric.md").read_text()
-    documented = dict(re.findall(r"^\| `(pairs|distances|networks)` \| (`.*?`) \|", text, re.M))
     where = {"weight_decay", "seed", "checkpoint", "images", "distance", "status"}
-    for table, names in documented.items():
+    for table in ("pairs", "distances", "networks"):
+        names = " ".join(re.findall(rf"^\| `{table}` \| (`.*?`) \|", text, re.M))
         columns = set(pd.read_csv(made / f"{table}.csv").columns)
         assert set(re.findall(r"\w+", names)) - where == columns - where
-    assert len(documented) == 3
