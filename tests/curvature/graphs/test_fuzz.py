@@ -49,11 +49,11 @@ class Step:
 @dataclass
 class Graph:
     steps: list[Step]
+    x: Tensor
+    dtype: torch.dtype
     loss: object
     oracle_loss: Callable[[Tensor, Tensor], Tensor]
-    x: Tensor
     y: Tensor
-    dtype: torch.dtype
 
     def evaluate(self, x, shifts):
         """Output of one example (1, d), float64."""
@@ -63,60 +63,78 @@ class Graph:
         return values[self.steps[-1].name]
 
 
+def wide(module):
+    """A copy in float64."""
+    return copy.deepcopy(module).double()
+
+
 def linear(rng, i, o, dtype):
-    """A layer and its copy in float64."""
-    layer = nn.Linear(i, o, bias=rng.random() < 0.8).to(dtype)
-    return layer, copy.deepcopy(layer).double()
+    return nn.Linear(i, o, bias=rng.random() < 0.8).to(dtype)
+
+
+def activation(rng):
+    """(a module, its function)."""
+    make, function = ACTIVATIONS[rng.choice(list(ACTIVATIONS))]
+    return make(), function
+
+
+def doubled(h):
+    return h * torch.sin(h)
+
+
+def gated(a, *rest):
+    return a * torch.tanh(sum(rest))
 
 
 def one_parent(rng, i, dtype):
     """(engine's function, oracle's, width) of a node with one parent of width i."""
     kind = rng.choice(["layer", "layer", "activation", "residual", "product", "norm", "function"])
-    module, act = ACTIVATIONS[rng.choice(list(ACTIVATIONS))]
+    module, act = activation(rng)
     if kind == "activation":
-        return module(), act, i
+        return module, act, i
     if kind == "product":
-        return lambda h: h * torch.sin(h), lambda h: h * torch.sin(h), i
+        return doubled, doubled, i
     if kind == "norm":
         norm = nn.LayerNorm(i).to(dtype)
-        with torch.no_grad():
-            norm.weight.uniform_(0.5, 1.5)
-        wide = copy.deepcopy(norm).double()
-        return (lambda h: h + norm(h)), (lambda h: h + wide(h)), i
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        exact = wide(norm)
+        return (lambda h: h + norm(h)), (lambda h: h + exact(h)), i
     o = i if kind == "residual" else rng.randint(1, 3)
-    layer, wide = linear(rng, i, o, dtype)
+    layer = linear(rng, i, o, dtype)
+    exact = wide(layer)
     if kind == "residual":
-        return Residual(nn.Sequential(layer, module()), 0.5), lambda h: h + 0.5 * act(wide(h)), i
+        return Residual(nn.Sequential(layer, module), 0.5), lambda h: h + 0.5 * act(exact(h)), i
     if kind == "function":
-        return lambda h: act(F.linear(h, layer.weight, layer.bias)), lambda h: act(wide(h)), o
-    return nn.Sequential(layer, module()), lambda h: act(wide(h)), o
+        return lambda h: act(F.linear(h, layer.weight, layer.bias)), lambda h: act(exact(h)), o
+    return nn.Sequential(layer, module), lambda h: act(exact(h)), o
 
 
 def merge(rng, widths, dtype):
     """The same for several parents."""
-    kind = rng.choice(["cat", "varargs", "axis", "product", "sum"])
-    if kind == "sum" and len(set(widths)) == 1:
+    kind, equal = rng.choice(["cat", "varargs", "axis", "product", "sum"]), len(set(widths)) == 1
+    if kind == "sum" and equal:
         weights = [rng.uniform(-1, 1) for _ in widths]
-        return (
-            WeightedSum(*weights),
-            lambda *h: sum(c * t for c, t in zip(weights, h, strict=True)),
-            widths[0],
-        )
-    if kind == "product" and len(set(widths)) == 1:
-        return (
-            lambda a, *rest: a * torch.tanh(sum(rest)),
-            lambda a, *rest: a * torch.tanh(sum(rest)),
-            widths[0],
-        )
+        weighed = lambda *h: sum(c * t for c, t in zip(weights, h, strict=True))  # noqa: E731
+        return WeightedSum(*weights), weighed, widths[0]
+    if kind == "product" and equal:
+        return gated, gated, widths[0]
     o = rng.randint(1, 3)
-    head, wide = linear(rng, sum(widths), o, dtype)
-    module, act = ACTIVATIONS[rng.choice(list(ACTIVATIONS))]
-    oracle = lambda *h: act(wide(torch.cat(h, 1)))  # noqa: E731
+    head = linear(rng, sum(widths), o, dtype)
+    exact, (module, act) = wide(head), activation(rng)
+    oracle = lambda *h: act(exact(torch.cat(h, 1)))  # noqa: E731
     if kind == "varargs":
         return lambda *h: act(head(torch.cat(h, 1))), oracle, o
     if kind == "axis":
         return lambda *h: act(head(torch.cat(list(h), axis=1))), oracle, o
-    return Concatenated(nn.Sequential(head, module())), oracle, o
+    return Concatenated(nn.Sequential(head, module)), oracle, o
+
+
+def draw_parents(rng, known):
+    """The last node, and sometimes others."""
+    if len(known) < 3 or rng.random() >= 0.5:
+        return (known[-1],)
+    others = rng.sample(known, rng.randint(2, min(3, len(known))))
+    return (known[-1], *(p for p in others if p != known[-1]))
 
 
 def draw(seed):
@@ -124,65 +142,47 @@ def draw(seed):
     torch.manual_seed(seed)
     dtype = torch.float32 if rng.random() < 0.25 else torch.float64
     batch, width = rng.choice([1, 2, 3]), rng.randint(1, 3)
-    steps = []
-    widths = {"input": width}
-    shared = {}
+    steps, widths, shared = [], {"input": width}, {}
     for i in range(rng.randint(1, 4)):
-        known = list(widths)
-        if len(known) > 2 and rng.random() < 0.5:
-            parents = tuple(rng.sample(known, rng.randint(2, min(3, len(known)))))
-            parents = (known[-1], *(p for p in parents if p != known[-1]))
+        parents = draw_parents(rng, list(widths))
+        inputs = [widths[p] for p in parents]
+        if len(parents) > 1:
+            made = merge(rng, inputs, dtype)
+        elif inputs[0] in shared and rng.random() < 0.3:  # a module used twice
+            made = shared[inputs[0]]
         else:
-            parents = (known[-1],)
-        if (
-            len(parents) == 1 and widths[parents[0]] in shared and rng.random() < 0.3
-        ):  # a module used twice
-            fn, oracle = shared[widths[parents[0]]]
-            o = widths[parents[0]]
-        elif len(parents) == 1:
-            fn, oracle, o = one_parent(rng, widths[parents[0]], dtype)
-            if o == widths[parents[0]]:
-                shared[o] = fn, oracle
-        else:
-            fn, oracle, o = merge(rng, [widths[p] for p in parents], dtype)
-        steps.append(Step(f"n{i}", parents, fn, oracle, o))
-        widths[f"n{i}"] = o
-    parents_of_some = {name for step in steps for name in step.parents}
-    loose = [s.name for s in steps[:-1] if s.name not in parents_of_some]
+            made = one_parent(rng, inputs[0], dtype)
+            if made[2] == inputs[0]:
+                shared[inputs[0]] = made
+        steps.append(Step(f"n{i}", parents, *made))
+        widths[f"n{i}"] = made[2]
+    used = {name for step in steps for name in step.parents}
+    last = [step.name for step in reversed(steps) if step.name not in used]
     kind = rng.choice(["cross_entropy", "mse", "mean", "none", "bce"])
     classes = 1 if kind == "bce" else rng.randint(2, 3)
-    last = (steps[-1].name, *loose)
-    head, wide = linear(rng, sum(widths[p] for p in last), classes, dtype)
-    oracle = lambda *h: wide(torch.cat(h, 1))  # noqa: E731
+    head = linear(rng, sum(widths[p] for p in last), classes, dtype)
+    exact = wide(head)
     fn = head if len(last) == 1 else (lambda *h: head(torch.cat(h, 1)))
-    steps.append(Step("out", last, fn, oracle, classes))
+    steps.append(Step("out", tuple(last), fn, lambda *h: exact(torch.cat(h, 1)), classes))
     x = torch.randn(batch, width, dtype=dtype)
-    return Graph(steps, *losses(rng, kind, batch, classes, dtype, x), dtype)
+    return Graph(steps, x, dtype, *draw_loss(rng, kind, batch, classes, dtype))
 
 
-def losses(rng, kind, batch, classes, dtype, x):
-    """(loss for the engine, for the oracle, x, y)."""
-    if kind == "cross_entropy":
-        y = torch.randint(0, classes, (batch,)).to(
-            rng.choice([torch.int64, torch.uint8, torch.int32])
-        )
-        return "cross_entropy", lambda f, t: F.cross_entropy(f, t.long()), x, y
+def draw_loss(rng, kind, batch, classes, dtype):
+    """(loss for the engine, for the oracle, y)."""
+    values, labels = torch.randn(batch, classes, dtype=dtype), torch.randint(classes, (batch,))
     if kind == "mse":
-        return "mse", F.mse_loss, x, torch.randn(batch, classes, dtype=dtype)
+        return "mse", F.mse_loss, values
     if kind == "mean":
         scale = 10.0 ** rng.choice([-12, 0, 12])
-        y = torch.randn(batch, classes, dtype=dtype)
-        return (
-            lambda f, t: scale * F.huber_loss(f, t),
-            lambda f, t: scale * F.huber_loss(f, t),
-            x,
-            y,
-        )
+        huber = lambda f, t: scale * F.huber_loss(f, t)  # noqa: E731
+        return huber, huber, values
     if kind == "bce":
-        y = torch.rand(batch, 1, dtype=dtype)
-        return nn.BCEWithLogitsLoss(), F.binary_cross_entropy_with_logits, x, y
-    y = torch.randint(0, classes, (batch,))
-    return nn.CrossEntropyLoss(reduction="none"), lambda f, t: F.cross_entropy(f, t), x, y
+        return nn.BCEWithLogitsLoss(), F.binary_cross_entropy_with_logits, torch.sigmoid(values)
+    plain = lambda f, t: F.cross_entropy(f, t.long())  # noqa: E731
+    if kind == "none":
+        return nn.CrossEntropyLoss(reduction="none"), plain, labels
+    return "cross_entropy", plain, labels.to(rng.choice([torch.int64, torch.uint8, torch.int32]))
 
 
 def dense(graph):
@@ -191,14 +191,13 @@ def dense(graph):
     y = graph.y.double() if graph.y.is_floating_point() else graph.y
 
     def total(shifts):
-        examples = zip(graph.x.double(), y, strict=True)
-        return torch.stack(
-            [graph.oracle_loss(graph.evaluate(x[None], shifts), t[None]) for x, t in examples]
-        ).mean()
+        losses = []
+        for x, t in zip(graph.x.double().split(1), y.split(1), strict=True):
+            losses.append(graph.oracle_loss(graph.evaluate(x, shifts), t))
+        return torch.stack(losses).mean()
 
-    return torch.autograd.functional.hessian(
-        *placed(total, {s.name: (s.width,) for s in graph.steps})
-    )
+    shapes = {step.name: (step.width,) for step in graph.steps}
+    return torch.autograd.functional.hessian(*placed(total, shapes))
 
 
 def far(found, expected):
@@ -217,24 +216,19 @@ def test_random_graphs_agree_with_the_dense_hessian(group):
     for seed in range(group, GRAPHS, GROUPS):
         graph = draw(seed)
         dag = rc.Dag([rc.Node(s.name, s.parents, s.fn) for s in graph.steps], graph.loss)
-        names = [s.name for s in graph.steps]
-        expected = dense(graph)
-        allowed = (
-            1e-11 if graph.dtype == torch.float64 else 1e-3
-        )  # two-unit layer norms are ill-conditioned
-        blocks = rc.exact_blocks(dag, graph.x, graph.y)
-        matrix = assembled(blocks, names)
-        assert matrix.dtype == graph.dtype and far(matrix, expected) < allowed, (
-            f"exact blocks of graph {seed}"
-        )
+        names, expected = [s.name for s in graph.steps], dense(graph)
+        # two-unit layer norms are ill-conditioned
+        allowed = 1e-11 if graph.dtype == torch.float64 else 1e-3
+        matrix = assembled(rc.exact_blocks(dag, graph.x, graph.y), names)
+        assert matrix.dtype == graph.dtype
+        assert far(matrix, expected) < allowed, f"exact blocks of graph {seed}"
         operator = rc.CurvatureOperator(dag, graph.x, graph.y, names)
         places = torch.arange(len(expected)).split([s.width for s in graph.steps])
         order = torch.cat([places[names.index(v)] for v in operator.nodes])
-        assert far(operator.dense(), expected[order][:, order]) < allowed, (
-            f"products of graph {seed}"
-        )
+        right = expected[order][:, order]
+        assert far(operator.dense(), right) < allowed, f"products of graph {seed}"
         if seed % 4 == 0:
             newton = rc.gauss_newton_blocks(dag, graph.x, graph.y)
             part = rc.CurvatureOperator(dag, graph.x, graph.y, names, part="gauss_newton")
-            whole = assembled(newton, operator.nodes)
-            assert far(part.dense(), whole.double()) < allowed, f"Gauss-Newton of graph {seed}"
+            whole = assembled(newton, operator.nodes).double()
+            assert far(part.dense(), whole) < allowed, f"Gauss-Newton of graph {seed}"
