@@ -1,6 +1,7 @@
 """What every process of a data-parallel measurement checks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,148 +19,124 @@ from tests.draws import normal, seeded, tanh_net
 
 Batches = list[tuple[Tensor, Tensor]]
 SIZE = 39
+CROSS = nn.CrossEntropyLoss()
 
 
-def network() -> nn.Module:
+def network(tied: bool = False) -> nn.Module:
     torch.manual_seed(0)
-    return tanh_net(4, 3, 3, 3).double()
+    net = tanh_net(4, 3, 3, 3).double()
+    if tied:
+        net[4].weight = net[2].weight
+    return net
 
 
 def data(ignored: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
     generator = seeded(1)
-    x, y = (
-        normal(23, 4, generator=generator),
-        torch.randint(3, (23,), generator=generator),
-    )
+    x, y = normal(23, 4, generator=generator), torch.randint(3, (23,), generator=generator)
     y[list(ignored)] = -100
     return x, y
 
 
 def shares(x: Tensor, y: Tensor) -> list[Batches]:
-    """Batches of 5, 3, 2, ... examples, and the last one of those that are left: unequal for every
-    rank."""
-    sizes = [5, 3, 2, 4][: dist.get_world_size() - 1] if dist.get_world_size() > 2 else [7]
-    cuts = [*sizes, len(x) - sum(sizes)]
-    pieces = list(zip(x.split(cuts), y.split(cuts), strict=True))
-    last = pieces[-1]
-    return [[p] for p in pieces[:-1]] + [[(last[0][:6], last[1][:6]), (last[0][6:], last[1][6:])]]
+    """Batches of 5, 3, 2, ... examples, and two of those that are left: unequal for every rank."""
+    count = dist.get_world_size()
+    sizes = [5, 3, 2, 4][: count - 1] if count > 2 else [7]
+    cuts = [*sizes, 6, len(x) - sum(sizes) - 6]
+    *single, first, last = zip(x.split(cuts), y.split(cuts), strict=True)
+    return [*([piece] for piece in single), [first, last]]
 
 
-def operator(
-    module: nn.Module, loss: Any, batches: Batches, part: Any = "hessian", **options: Any
-) -> Any:
-    return ParameterOperator(
-        module, loss, batches, part=part, process_group=dist.group.WORLD, **options
-    )
+def operator(module: nn.Module, batches: Batches, loss: Any = CROSS, part: Any = "hessian") -> Any:
+    return ParameterOperator(module, loss, batches, part=part, process_group=dist.group.WORLD)
+
+
+def assert_whole(loss: Any, ignored: Sequence[int], *parts: str) -> None:
+    """Every part and the gradient are those of the whole data, by double backward."""
+    module, (x, y) = network(), data(ignored)
+    vectors = normal(SIZE, 3, generator=seeded(2))
+    own = shares(x, y)[dist.get_rank()]
+    for part in parts:
+        found = operator(DistributedDataParallel(module), own, loss, part)
+        expected = parameter_matrix(part, module, loss, x, y)
+        assert found.examples == len(x)
+        assert relative(found @ vectors, expected @ vectors) < 1e-11, (part, ignored)
+    gradient = flat_gradient(loss(module(x), y), module.parameters())
+    assert relative(found.gradient(), gradient) < 1e-11
+
+
+def squares(f: Tensor, t: Tensor) -> Tensor:
+    return nn.functional.mse_loss(f, nn.functional.one_hot(t, 3).double())
 
 
 def matrices() -> None:
-    """Every part and the gradient are those of the whole data, by double backward."""
-    plain = nn.CrossEntropyLoss()
-    cases: list[tuple[Any, tuple[int, ...], tuple[str, ...]]] = [
-        (plain, (), ("hessian", "gauss_newton", "empirical_fisher")),
-        (plain, (0, 1, 4, 8, 20, 21, 22), ("hessian",)),
-        (
-            plain,
-            tuple(range(7)),
-            ("hessian", "fisher"),
-        ),  # all labels of the first process are ignored
-        (
-            lambda f, t: nn.functional.mse_loss(f, nn.functional.one_hot(t, 3).double()),
-            (),
-            ("hessian",),
-        ),
-    ]
-    module, rank = network(), dist.get_rank()
-    vectors = normal(SIZE, 3, generator=seeded(2))
-    for loss, ignored, parts in cases:
-        x, y = data(ignored)
-        for part in parts:
-            found = operator(DistributedDataParallel(module), loss, shares(x, y)[rank], part)
-            assert found.examples == len(x)
-            assert (
-                relative(found @ vectors, parameter_matrix(part, module, loss, x, y) @ vectors)
-                < 1e-11
-            ), (
-                part,
-                ignored,
-            )
-        value = loss(module(x), y)
-        expected = flat_gradient(value, module.parameters())
-        assert relative(found.gradient(), expected) < 1e-11
+    assert_whole(CROSS, (), "hessian", "gauss_newton", "empirical_fisher")
+    assert_whole(CROSS, (0, 1, 4, 8, 20, 21, 22), "hessian")
+    assert_whole(CROSS, range(7), "hessian", "fisher")  # all labels of the first process
+    assert_whole(squares, (), "hessian")
+
+
+def numbers(found: Any) -> Tensor:
+    return torch.as_tensor(found, dtype=torch.float64)
+
+
+def metrics_of(operator: Any, generator: torch.Generator) -> list[float]:
+    (found,) = rc.inter_layer_metrics(operator, [("0", "4")], generator=generator).values()
+    return [found.R.value, found.C.value, found.D.value, found.gap.value]
+
+
+ESTIMATES: dict[str, Callable[..., Any]] = {
+    "trace": lambda o, generator: rc.trace_estimate(o, 15, generator=generator).value,
+    "hutchinson": lambda o, generator: (
+        rc.trace_estimate(o, 15, "hutchinson", generator=generator).value
+    ),
+    "bound": lambda o, generator: (
+        rc.upper_bound_estimate(o, 10, generator=generator).trace_of_square
+    ),
+    "eigenvalues": lambda o, generator: (
+        rc.top_eigenpairs(o, 2, "magnitude", generator=generator).values
+    ),
+    "density": lambda o, generator: rc.spectral_density(o, 2, 8, generator=generator).density,
+    "Phi": lambda o, generator: rc.discarded_coupling(o, 4, generator=generator).value,
+    "metrics": metrics_of,
+}
 
 
 def estimators() -> None:
     """The numbers of every estimator are those that one process finds on the whole data."""
-    module, loss, rank = network(), nn.CrossEntropyLoss(), dist.get_rank()
-    own = shares(*data())
-    one = ParameterOperator(module, loss, [batch for share in own for batch in share])
-    several = operator(module, loss, own[rank])
-
-    def numbers(*found: float) -> Tensor:
-        return torch.tensor(found, dtype=torch.float64)
-
-    def values(found: Mapping[Any, Any]) -> Tensor:
-        return numbers(*(estimate.value for estimate in found.values()))
-
-    def of_metrics(o: Any, s: int) -> Tensor:
-        metrics = rc.inter_layer_metrics(o, [("0", "4")], generator=seeded(s))
-        rows = [numbers(m.R.value, m.C.value, m.D.value, m.gap.value) for m in metrics.values()]
-        return torch.cat(rows)
-
-    both: dict[str, Callable[[Any, int], Any]] = {
-        "trace": lambda o, s: numbers(rc.trace_estimate(o, 15, generator=seeded(s)).value),
-        "hutchinson": lambda o, s: numbers(
-            rc.trace_estimate(o, 15, "hutchinson", generator=seeded(s)).value
-        ),
-        "bound": lambda o, s: numbers(
-            *rc.upper_bound_estimate(o, 10, generator=seeded(s)).trace_of_square
-        ),
-        "eigenvalues": lambda o, s: (
-            rc.top_eigenpairs(o, 2, "magnitude", generator=seeded(s)).values
-        ),
-        "density": lambda o, s: rc.spectral_density(o, 2, 8, generator=seeded(s)).density,
-        "Phi": lambda o, s: numbers(rc.discarded_coupling(o, 4, generator=seeded(s)).value),
-        "metrics": of_metrics,
-    }
-    for name, estimate in both.items():  # the generator of the first process is the one that counts
-        assert relative(estimate(several, 5 + rank), estimate(one, 5)) < 1e-9, name
-    assert (
-        relative(numbers(rc.trace_estimate(several, 400).value), one.dense().trace()[None]) < 1e-11
-    )
+    module, rank, own = network(), dist.get_rank(), shares(*data())
+    one = ParameterOperator(module, CROSS, [batch for share in own for batch in share])
+    several = operator(module, own[rank])
+    for name, estimate in ESTIMATES.items():  # the generator of the first process counts
+        found = numbers(estimate(several, generator=seeded(5 + rank)))
+        assert relative(found, numbers(estimate(one, generator=seeded(5)))) < 1e-9, name
+    trace = numbers(rc.trace_estimate(several, 400).value)
+    assert relative(trace, one.dense().trace()) < 1e-11
     vector = torch.ones(SIZE)
     assert relative(several.with_part("fisher") @ vector, one.with_part("fisher") @ vector) < 1e-11
 
 
 def mistakes() -> None:
     """Every process raises where one of them cannot go on; nobody waits."""
-    module, loss, rank = network(), nn.CrossEntropyLoss(), dist.get_rank()
+    module, rank = network(), dist.get_rank()
     own = shares(*data())[rank]
 
     def refused(message: str, run: Callable[[], Any], elsewhere: str = "") -> None:
         """Raised by process 1, and by the others with the number of that process."""
-        with pytest.raises(
-            rc.MeasurementError, match=message if rank == 1 or not elsewhere else elsewhere
-        ):
+        text = message if rank == 1 or not elsewhere else elsewhere
+        with pytest.raises(rc.MeasurementError, match=text):
             run()
 
-    empty = own if rank != 1 else []
-    refused(
-        "^the data have no batches",
-        lambda: operator(module, loss, empty),
-        "^process 1 failed: the data have no batches",
-    )
+    text = "the data have no batches"
+    empty = partial(operator, module, [] if rank == 1 else own)
+    refused(f"^{text}", empty, f"^process 1 failed: {text}")
     unequal = network()
     with torch.no_grad():
         unequal[0].weight[0, 0] += float(rank == 1)
-    refused(
-        "0.weight differs between process 0 and process 1", lambda: operator(unequal, loss, own)
-    )
+    differs = "differs between process 0 and process 1"
+    refused(f"0.weight {differs}", partial(operator, unequal, own))
     part = "hessian" if rank == 1 else "gauss_newton"
-    refused(
-        "part differs between process 0 and process 1", lambda: operator(module, loss, own, part)
-    )
-    found = operator(module, loss, own)
+    refused(f"part {differs}", partial(operator, module, own, part=part))
+    found = operator(module, own)
     refused("multiply different vectors", lambda: found @ torch.full((SIZE,), 1.0 + rank))
     refused("verify an operator without process_group", lambda: rc.verify(found))
     if rank == 1:
@@ -168,48 +145,38 @@ def mistakes() -> None:
     if rank == 1:
         with torch.no_grad():
             module[0].weight.mul_(2)
-    refused(
-        "the loss has changed since",
-        lambda: found @ torch.ones(SIZE),
-        "^process 1 failed during this product",
-    )
+    text = "^process 1 failed during this product"
+    refused("the loss has changed since", lambda: found @ torch.ones(SIZE), text)
 
 
 def spread() -> None:
     """Parameters that FSDP2 spreads over the processes, of layers and of the rest, before and after
     a forward pass."""
-    mesh, loss, rank = (
-        init_device_mesh("cpu", (dist.get_world_size(),)),
-        nn.CrossEntropyLoss(),
-        dist.get_rank(),
-    )
-    (x, y), module, called = data(), network(), []
-    module[2].register_forward_hook(lambda *_: called.append(rank))
-    module[4].weight = module[2].weight  # tied
-    tied = network()
-    tied[4].weight = tied[2].weight
-    own, vector = shares(x, y)[rank], normal(30, generator=seeded(3))
-    one = ParameterOperator(tied, loss, (x, y))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    (x, y), module, tied, called = data(), network(tied=True), network(tied=True), []
+    module[2].register_forward_hook(lambda *_: called.append(1))
+    own, vector = shares(x, y)[dist.get_rank()], normal(30, generator=seeded(3))
+    one = ParameterOperator(tied, CROSS, (x, y))
     fully_shard(module[0], mesh=mesh)
     fully_shard(module, mesh=mesh)
-    found = operator(module, loss, own)
+    found = operator(module, own)
     assert relative(found @ vector, one @ vector) < 1e-11 and called
     module(x)  # the parameters of the whole module are in one piece after it
-    again = operator(module, loss, own).with_part("gauss_newton")
+    again = operator(module, own).with_part("gauss_newton")
     assert relative(again @ vector, one.with_part("gauss_newton") @ vector) < 1e-11
-    assert rc.verify(ParameterOperator(module, loss, own)).ok
+    assert rc.verify(ParameterOperator(module, CROSS, own)).ok
     root = fully_shard(network(), mesh=mesh)
     root(x)  # no parameter is sharded after it
-    plain = ParameterOperator(network(), loss, (x, y))
-    assert relative(operator(root, loss, own).gradient(), plain.gradient()) < 1e-11
+    plain = ParameterOperator(network(), CROSS, (x, y))
+    assert relative(operator(root, own).gradient(), plain.gradient()) < 1e-11
     module.reshard()
     for net in (module, tied):
-        loss(net(x), y).backward()
+        CROSS(net(x), y).backward()
         torch.optim.SGD(net.parameters(), 0.1).step()
     with pytest.raises(rc.MeasurementError, match=r"loss has changed since|process \d failed"):
         found @ vector
-    after = ParameterOperator(tied, loss, (x, y)).gradient()
-    assert relative(operator(module, loss, own).gradient(), after) < 1e-11
+    after = ParameterOperator(tied, CROSS, (x, y)).gradient()
+    assert relative(operator(module, own).gradient(), after) < 1e-11
 
 
 def checked(rank: int, store: str, count: int) -> None:
