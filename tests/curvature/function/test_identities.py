@@ -186,18 +186,6 @@ def test_a_loss_of_several_values_must_have_one_for_each_example():
     operator(mlp(), data(2), tasks)
 
 
-def test_a_module_that_returns_its_loss():
-    def run(m, x, labels):
-        f = m.net(x)
-        return {"loss": CROSS(f, labels), "logits": f}
-
-    module, (x, y) = Own(run, net=mlp()), data()
-    batches = [{"x": x[:4], "labels": y[:4]}, {"x": x[4:], "labels": y[4:]}]
-    assert_dense(operator(module, batches, None, output="loss"), module.net, x, y)
-    with refusal("part='hessian' alone"):
-        operator(module, batches, None, part="gauss_newton", output="loss")
-
-
 # ------------------------------------------------------------------ weights
 
 
@@ -220,14 +208,6 @@ def test_batches_of_other_lengths_ask_for_weights():
     with refusal(r"weigh them by examples, .* or by labels"):
         operator(module, batches, token_loss)
     found = operator(module, batches, token_loss, weights=lambda x, y: y.numel())
-    assert_dense(found, module, *joined(*batches))
-
-
-def test_ignored_labels_make_labels_the_weights_and_say_so():
-    module, batches = mlp(), tokens(6, 6)
-    batches[0][1][0, :3] = -100
-    found = operator(module, batches, token_loss)
-    assert "weighed by labels that are not ignored" in repr(found)
     assert_dense(found, module, *joined(*batches))
 
 

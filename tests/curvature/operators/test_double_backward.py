@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from runner.curvature import LayerOperator, ParameterOperator
-from tests.curvature.oracles import arguments, factored, shifted, twice
+from tests.curvature.cases import Own
+from tests.curvature.oracles import arguments, factored, relative, shifted, twice
 from tests.draws import normal
 from tests.errors import refusal
 
@@ -39,81 +40,59 @@ def x(*shape):
 # ----------------------------------------------------- modules: three calls, first, second and head
 
 
-class Core(nn.Module):
-    """logits (B, ..., K) and a hidden tensor from x."""
-
-    tokens = False
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second, self.head = nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, K)
-
-    def hidden(self, t):
-        return torch.tanh(self.second(F.silu(self.first(t))))
-
-    def run(self, t):
-        h = self.hidden(t)
-        return self.head(h), h
+def run(net, t):
+    """Logits (B, ..., K) and a hidden tensor from x."""
+    h = net.hidden(net, t)
+    return net.head(h), h
 
 
-class Hard(Core):
-    """Piecewise linear, without a second derivative in torch."""
-
-    def hidden(self, t):
-        return F.hardsigmoid(self.second(torch.sin(self.first(t))))
+def core(hidden, **parts):
+    usual = {"first": nn.Linear(2, 3), "second": nn.Linear(3, 3), "head": nn.Linear(3, K)}
+    return Own(run, hidden=hidden, **(usual | parts))
 
 
-class Convolution(Core):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv1d(1, 3, 2)
-
-    def hidden(self, t):
-        return torch.tanh(self.second(F.gelu(self.first(t.unsqueeze(1)).mean(2))))
+def convolved(m, t):
+    return torch.tanh(m.second(F.gelu(m.first(t.unsqueeze(1)).mean(2))))
 
 
-class Recurrent(Core):
-    def __init__(self):
-        super().__init__()
-        self.second = nn.GRU(3, 3, batch_first=True)
-
-    def hidden(self, t):
-        return self.second(self.first(t).unsqueeze(1).expand(-1, 2, -1))[0][:, -1]
+def recurrent(m, t):
+    return m.second(m.first(t).unsqueeze(1).expand(-1, 2, -1))[0][:, -1]
 
 
-class Spectral(Core):
-    """A complex parameter."""
-
-    def __init__(self):
-        super().__init__()
-        self.filter = nn.Parameter(torch.randn(2, dtype=torch.complex64))
-
-    def hidden(self, t):
-        return torch.fft.irfft(
-            torch.fft.rfft(torch.tanh(self.second(self.first(t)))) * self.filter, n=3
-        )
+def spectral(m, t):
+    spectrum = torch.fft.rfft(torch.tanh(m.second(m.first(t))))
+    return torch.fft.irfft(spectrum * m.filter[0], n=3)
 
 
-class Language(Core):
+def causal(m, t):
+    h = m.first(t)
+    q, k, v = m.second(m.norm(h)).chunk(3, -1)
+    return h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def language():
     """Tied embeddings with a row for padding, LayerNorm, causal attention, logits of all tokens."""
-
-    tokens = True
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Embedding(K, 3, padding_idx=0), nn.Linear(3, 9)
-        self.norm = nn.LayerNorm(3)
-        nn.init.uniform_(self.norm.weight, 0.5, 1.5)
-        self.head = nn.Linear(3, K, bias=False)
-        self.head.weight = self.first.weight
-
-    def hidden(self, t):
-        h = self.first(t)
-        q, k, v = self.second(self.norm(h)).chunk(3, -1)
-        return h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    parts = {"first": nn.Embedding(K, 3, padding_idx=0), "second": nn.Linear(3, 9)}
+    module = core(causal, **parts, norm=nn.LayerNorm(3), head=nn.Linear(3, K, bias=False))
+    nn.init.uniform_(module.norm.weight, 0.5, 1.5)
+    module.head.weight = module.first.weight
+    return module
 
 
-MODULES = {kind.__name__: kind for kind in (Core, Hard, Convolution, Recurrent, Spectral, Language)}
+def complex_filter():
+    """After an odd number of parameters."""
+    return nn.ParameterList([nn.Parameter(torch.randn(2, dtype=torch.complex64))])
+
+
+MODULES = {
+    "Core": lambda: core(lambda m, t: torch.tanh(m.second(F.silu(m.first(t))))),
+    # piecewise linear, without a second derivative in torch
+    "Hard": lambda: core(lambda m, t: F.hardsigmoid(m.second(torch.sin(m.first(t))))),
+    "Convolution": lambda: core(convolved, first=nn.Conv1d(1, 3, 2)),
+    "Recurrent": lambda: core(recurrent, second=nn.GRU(3, 3, batch_first=True)),
+    "Spectral": lambda: core(spectral, filter=complex_filter()),
+    "Language": language,
+}
 
 
 # ------------------------------------------------------- kinds of output, and how a loss reads them
@@ -144,26 +123,27 @@ class Kind(NamedTuple):
     of them."""
 
     make: Callable[[Tensor, Tensor], Any]
-    tensors: Callable[[Any], Tensor | tuple[Tensor, ...]]
+    tensors: Callable[[Any], tuple[Tensor, ...]]
     join: Callable[..., Tensor] = lambda f: f
 
     def read(self, output):
-        found = self.tensors(output)
-        return self.join(*found) if isinstance(found, tuple) else self.join(found)
+        return self.join(*self.tensors(output))
+
+
+def categorical(f, h):
+    return torch.distributions.Categorical(logits=f)
 
 
 OUTPUTS = {
-    "tensor": Kind(lambda f, h: f, lambda out: out),
-    "tuple": Kind(lambda f, h: (None, f, h), lambda out: out[1]),
-    "nested": Kind(lambda f, h: {"a": [h, {"f": f}], "b": "name"}, lambda out: out["a"][1]["f"]),
-    "named": Kind(Pair, lambda out: out.logits),
-    "dataclass": Kind(Output, lambda out: out.logits),
+    "tensor": Kind(lambda f, h: f, lambda out: (out,)),
+    "tuple": Kind(lambda f, h: (None, f, h), lambda out: (out[1],)),
+    "nested": Kind(lambda f, h: {"a": [h, {"f": f}], "b": "name"}, lambda out: (out["a"][1]["f"],)),
+    "named": Kind(Pair, lambda out: (out.logits,)),
+    "dataclass": Kind(Output, lambda out: (out.logits,)),
     "ordered": Kind(
-        lambda f, h: Ordered(logits=f, hidden=h), lambda out: (out.logits + out["logits"]) / 2
+        lambda f, h: Ordered(logits=f, hidden=h), lambda out: ((out.logits + out["logits"]) / 2,)
     ),
-    "categorical": Kind(
-        lambda f, h: torch.distributions.Categorical(logits=f), lambda out: out.logits
-    ),
+    "categorical": Kind(categorical, lambda out: (out.logits,)),
     "several": Kind(Pair, lambda out: (out.logits, out.hidden), lambda f, h: f + h.sin()),
 }
 
@@ -173,6 +153,10 @@ OUTPUTS = {
 
 def rows(f, t, **options):
     return F.cross_entropy(f.flatten(0, -2), t.flatten(), **options)
+
+
+def binary(f, t):
+    return F.binary_cross_entropy_with_logits(f, F.one_hot(t, K).double())
 
 
 WEIGHTS = torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
@@ -185,7 +169,7 @@ LOSSES = {
     "weighted": lambda f, t: rows(f, t, weight=WEIGHTS),
     "focal": lambda f, t: rows(f, t, reduction="none").square().mean(),
     "squared": lambda f, t: F.mse_loss(f, F.one_hot(t, K).double()),
-    "binary": lambda f, t: F.binary_cross_entropy_with_logits(f, F.one_hot(t, K).double()),
+    "binary": binary,
     "margin": lambda f, t: F.multi_margin_loss(f.flatten(0, -2), t.flatten(), p=2),
 }
 FISHER = {"cross entropy", "one each", "nll", "ignored", "squared", "binary"}
@@ -194,11 +178,11 @@ FISHER = {"cross entropy", "one each", "nll", "ignored", "squared", "binary"}
 # ------------------------------------------------------------------ kinds of input
 
 
+@dataclass
 class Cache:
     """What a language model keeps of the tokens it has seen: every call makes it longer."""
 
-    def __init__(self):
-        self.seen = []
+    seen: list[Tensor] = field(default_factory=list)
 
 
 @dataclass
@@ -207,14 +191,19 @@ class Batch:
     scale: float = 1.0
 
 
+def scaled(net, t, scale):
+    f, h = net(t)
+    return scale * f, scale * h
+
+
 def of_cache(net, t, cache):
     cache.seen.append(t)
-    f, h = net.run(t)
+    f, h = net(t)
     return f * len(cache.seen), h
 
 
 def in_place(net, t):
-    return net.run(t.add_(1).sub_(0.5) if t.is_floating_point() else t.add_(1).remainder_(K))
+    return net(t.add_(1).sub_(0.5) if t.is_floating_point() else t.add_(1).remainder_(K))
 
 
 class Given(NamedTuple):
@@ -223,26 +212,13 @@ class Given(NamedTuple):
 
 
 INPUTS = {
-    "tensor": Given(lambda t: t, lambda net, t: net.run(t)),
-    "keywords": Given(lambda t: {"t": t, "mask": None}, lambda net, t, mask: net.run(t)),
-    "both": Given(
-        lambda t: ((t,), {"scale": 0.7}), lambda net, t, scale: tuple(scale * u for u in net.run(t))
-    ),
-    "dataclass": Given(
-        lambda t: Batch(t, 0.5), lambda net, b: tuple(b.scale * u for u in net.run(b.t))
-    ),
+    "tensor": Given(lambda t: t, lambda net, t: net(t)),
+    "keywords": Given(lambda t: {"t": t, "mask": None}, lambda net, t, mask: net(t)),
+    "both": Given(lambda t: ((t,), {"scale": 0.7}), scaled),
+    "dataclass": Given(lambda t: Batch(t, 0.5), lambda net, b: scaled(net, b.t, b.scale)),
     "cache": Given(lambda t: (t, Cache()), of_cache),
     "in place": Given(lambda t: t, in_place),
 }
-
-
-class Wrapped(nn.Module):
-    def __init__(self, core, output, given):
-        super().__init__()
-        self.core, self.output, self.given = core, output, given
-
-    def forward(self, *args, **kwargs):
-        return self.output.make(*self.given.run(self.core, *args, **kwargs))
 
 
 # ------------------------------------------------------------------ the cases and their truth
@@ -254,7 +230,11 @@ class Case:
     given: Any
     target: Tensor
     kind: Kind
-    of: Callable[[Tensor, Tensor], Tensor]
+    name: str
+    """Of the loss."""
+
+    def of(self, f, target):
+        return LOSSES[self.name](f, target)
 
     def loss(self, output, target):
         return self.of(self.kind.read(output), target)
@@ -266,73 +246,73 @@ class Case:
     @cached_property
     def leaves(self):
         """The parameters, complex ones as pairs of real numbers."""
-        named = {k: p.detach() for k, p in self.module.named_parameters()}
-        real = {k: torch.view_as_real(p) if p.is_complex() else p for k, p in named.items()}
-        return {k: p.clone().requires_grad_() for k, p in real.items()}
+        found = {}
+        for name, p in self.module.named_parameters():
+            real = torch.view_as_real(p) if p.is_complex() else p
+            found[name] = real.detach().clone().requires_grad_()
+        return found
 
     def output(self):
-        known = dict(self.module.named_parameters())
-        return self.run(
-            {
-                k: torch.view_as_complex(p) if known[k].is_complex() else p
-                for k, p in self.leaves.items()
-            }
-        )
+        parameters = dict(self.leaves)
+        for name, p in self.module.named_parameters():
+            if p.is_complex():
+                parameters[name] = torch.view_as_complex(parameters[name])
+        return self.run(parameters)
 
     def product(self, part, v):
         kind, wrt = self.kind, list(self.leaves.values())
         if part == "hessian":
             return twice(self.loss(self.output(), self.target).mean(), wrt, v)
-        read = kind.tensors(self.output()) if part == "gauss_newton" else kind.read(self.output())
+        if part == "gauss_newton":
+
+            def curvature(leaves, tangents):
+                return twice(self.of(kind.join(*leaves), self.target).mean(), leaves, tangents)
+
+            return factored(kind.tensors(self.output()), wrt, v, curvature)
 
         def curvature(leaves, tangents):
-            if part == "gauss_newton":
-                return twice(self.of(kind.join(*leaves), self.target).mean(), leaves, tangents)
-            return [(self.expected(leaves[0].detach()) @ tangents[0].flatten()).view_as(leaves[0])]
+            image = self.expected(leaves[0].detach()) @ tangents[0].flatten()
+            return [image.view_as(leaves[0])]
 
-        return factored(read if isinstance(read, tuple) else (read,), wrt, v, curvature)
+        return factored((kind.read(self.output()),), wrt, v, curvature)
 
     def expected(self, at):
         """E[g g^T] of the loss of each row, over targets of the model's distribution; means as the
         loss takes them."""
-        flat = at.flatten(0, -2)
         labels = self.target.flatten()
-        name = next(name for name, of in LOSSES.items() if of is self.of)
-        counted = labels != 2 if name == "ignored" else torch.ones_like(labels, dtype=torch.bool)
+        counted = labels != 2 if self.name == "ignored" else labels >= 0
         blocks = []
-        for row, counts in zip(flat, counted, strict=True):
-            if name == "squared":
-                block = 2 / K * torch.eye(K).to(at)  # of a normal distribution with variance 1 / 2
-            elif name == "binary":
-                p = torch.sigmoid(row)
-                block = torch.diag(p * (1 - p) ** 2 + (1 - p) * p**2) / K
-            else:
-                p = row.softmax(0)
-                scores = p - torch.eye(K).to(p)
-                block = sum(p[y] * torch.outer(scores[y], scores[y]) for y in range(K))
-            blocks.append(block * counts / counted.sum())
+        for row, counts in zip(at.flatten(0, -2), counted, strict=True):
+            blocks.append(expected_of_row(row, self.name) * counts / counted.sum())
         return torch.block_diag(*blocks)
+
+
+def expected_of_row(row, name):
+    if name == "squared":
+        return 2 / K * torch.eye(K).to(row)  # of a normal distribution with variance 1 / 2
+    if name == "binary":
+        p = torch.sigmoid(row)
+        return torch.diag(p * (1 - p) ** 2 + (1 - p) * p**2) / K
+    p = row.softmax(0)
+    scores = p - torch.eye(K).to(p)
+    return sum(p[y] * torch.outer(scores[y], scores[y]) for y in range(K))
 
 
 def case(module, output, loss, given):
     torch.manual_seed(0)
-    core = MODULES[module]()
-    made = Wrapped(core, OUTPUTS[output], INPUTS[given]).eval()
+    net, kind, inputs = MODULES[module](), OUTPUTS[output], INPUTS[given]
+
+    def wrapped(m, *args, **kwargs):
+        return kind.make(*inputs.run(m.core, *args, **kwargs))
+
+    made = Own(wrapped, core=net).eval()
     for p in made.parameters():
         p.data = p.data.to(torch.complex128 if p.is_complex() else torch.float64)
     made.to(DEVICE)
-    shape = (B, 2) if core.tokens else (B,)
+    shape = (B, 2) if module == "Language" else (B,)
     target = torch.arange(B * len(shape), device=DEVICE).view(shape).remainder(K)
-    t = target.flip(0) if core.tokens else x(B, 2)
-    return Case(made, INPUTS[given].tree(t), target, OUTPUTS[output], LOSSES[loss])
-
-
-def margin(f, t):
-    f, t = f.flatten(0, -2), t.flatten()
-    own = F.one_hot(t, K).bool()
-    return (
-        (1 - f[own].unsqueeze(1) + f).clamp(min=0).square().masked_fill(own, 0).sum(1) / K
-    ).mean()
+    t = target.flip(0) if module == "Language" else x(B, 2)
+    return Case(made, inputs.tree(t), target, kind, loss)
 
 
 PARTS = ("hessian", "gauss_newton", "fisher", "activations")
@@ -377,7 +357,7 @@ def test_products_are_right_or_refused(module, output, loss, given, part, monkey
             measure(made, part, monkeypatch)
     else:
         found, expected = measure(made, part, monkeypatch)
-        assert float((found - expected).norm()) <= 1e-8 * float(expected.norm()), "a wrong number"
+        assert relative(found, expected) <= 1e-8, "a wrong number"
         assert float(expected.norm()) > 1e-8
     assert same(made.given, before), "the user's batch has changed"
 
@@ -392,30 +372,37 @@ def same(a, b):
     return not isinstance(a, Cache) or len(a.seen) == len(b.seen)
 
 
+def joined(tensors, names):
+    return torch.cat([tensors[name].flatten() for name in names])
+
+
 def parameters(made, part, monkeypatch):
-    data = [(made.given, made.target)]
-    operator = ParameterOperator(made.module, made.loss, data, part=part)
-    v = {k: x(*p.shape) for k, p in made.leaves.items()}
-    flat = torch.cat([v[k].flatten() for k in operator.layout.parameters])
-    found = operator @ flat
+    operator = ParameterOperator(made.module, made.loss, [(made.given, made.target)], part=part)
+    v, names = {k: x(*p.shape) for k, p in made.leaves.items()}, operator.layout.parameters
+    found = operator @ joined(v, names)
     differentiable(monkeypatch)
-    named = dict(zip(made.leaves, made.product(part, list(v.values())), strict=True))
-    return found, torch.cat([named[k].flatten() for k in operator.layout.parameters])
+    images = made.product(part, list(v.values()))
+    return found, joined(dict(zip(made.leaves, images, strict=True)), names)
+
+
+def margin(f, t, p):
+    own = F.one_hot(t, K).bool()
+    losses = (1 - f[own].unsqueeze(1) + f).clamp(min=0) ** p
+    return (losses.masked_fill(own, 0).sum(1) / K).mean()
 
 
 def differentiable(monkeypatch):
     """Functions without a second derivative in torch, written with operations that have one."""
     monkeypatch.setattr(F, "hardsigmoid", lambda t: torch.clamp(t / 6 + 0.5, 0, 1))
-    monkeypatch.setattr(F, "multi_margin_loss", lambda f, t, p: margin(f, t))
+    monkeypatch.setattr(F, "multi_margin_loss", margin)
 
 
 def activations(made, part, monkeypatch):
     """Of e added to the outputs of `second` and `head` for every example."""
     names = ["core.second", "core.head"]
-    picks = {
-        "core.second": "0" if isinstance(made.module.core.second, nn.GRU) else None,
-        "core.head": None,
-    }
+    picks = dict.fromkeys(names)
+    if isinstance(made.module.core.second, nn.GRU):
+        picks["core.second"] = "0"
     operator = LayerOperator(made.module, made.loss, (made.given, made.target), picks)
     z = {v: x(1, operator.sizes[v]) for v in names}
     found = operator.apply(z)
@@ -433,7 +420,4 @@ def activations(made, part, monkeypatch):
     for handle in handles:
         handle.remove()
     images = twice(value, list(shifts.values()), [z[v].view_as(e) for v, e in shifts.items()])
-    expected = dict(zip(shifts, images, strict=True))
-    return torch.cat([found[v].flatten() for v in names]), torch.cat(
-        [expected[v].flatten() for v in names]
-    )
+    return joined(found, names), joined(dict(zip(shifts, images, strict=True)), names)

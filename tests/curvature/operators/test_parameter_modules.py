@@ -124,9 +124,11 @@ def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(pa
     whole = ParameterOperator(module, loss, (tokens, target), **options)
     v = normal(whole.shape[0])
     halves = [(tokens[:4], target[:12]), (tokens[4:], target[12:])]
-    for data, budget in ((halves, 1 << 30), (halves, 1), ([(tokens, target)], 1)):
+    for data, budget in (([(tokens, target)], 1), (halves, 1), (halves, 1 << 30)):
         found = ParameterOperator(module, loss, data, memory_budget=budget, **options)
         assert torch.allclose(found @ v, whole @ v, atol=1e-12)
+    labels = "weights=" if weighted else "labels that are not ignored"
+    assert f"weighed by {labels}" in repr(found)
 
 
 # ------------------------------------------------------------------ what would be another matrix

@@ -16,14 +16,13 @@ from runner.curvature import (
     LayerOperator,
     ParameterOperator,
     as_linear_operator,
-    inter_layer_metrics,
     load,
     save,
     trace_estimate,
     verify,
 )
 from tests.curvature.cases import Own
-from tests.curvature.oracles import parameter_matrix, relative, twice
+from tests.curvature.oracles import parameter_matrix, relative
 from tests.draws import normal, seeded, tanh_net
 from tests.errors import refusal
 
@@ -133,6 +132,18 @@ def test_all_that_a_module_that_returns_its_loss_is_given_is_its_input():
         assert_dense(hessian(module, given, None), expected)
     with refusal(r"\[\(x, None\), \(y, None\)\] for two batches"):
         hessian(module, [X, mask], None)
+
+
+def test_the_loss_of_a_module_is_picked_of_its_output():
+    def both(m, x, labels):
+        f = m.net(x)
+        return {"loss": CROSS(f, labels), "logits": f}
+
+    module = Own(both, net=net())
+    batches = [{"x": X[:4], "labels": Y[:4]}, {"x": X[4:], "labels": Y[4:]}]
+    assert_dense(hessian(module, batches, None, output="loss"), truth(module.net))
+    with refusal("part='hessian' alone"):
+        hessian(module, batches, None, part="gauss_newton", output="loss")
 
 
 def graphs(*sizes):
@@ -250,22 +261,6 @@ def test_groups_by_the_second_name_of_a_tied_parameter():
         members({"e": "embedding", "d": "decoder.weight"})
 
 
-def test_complex_parameters_at_an_odd_place_of_the_vector():
-    def spectrum(m, x):
-        return m.last((x.to(m.w.dtype) @ m.w).abs().square()) * m.scale
-
-    w, scale = torch.randn(3, 3, dtype=torch.complex128), torch.ones(1).double()
-    parts = {"scale": nn.Parameter(scale), "w": nn.Parameter(w)}
-    module = Own(spectrum, last=linear(), **parts)
-    operator = hessian(module, groups={"a": "scale", "b": "w"})
-    leaves = [t.clone().requires_grad_() for t in (scale, torch.view_as_real(w))]
-    plain = (X.to(w.dtype) @ torch.view_as_complex(leaves[1])).abs().square()
-    value = CROSS(module.last(plain) * leaves[0], Y)
-    v = normal(19)
-    images = twice(value, leaves, [v[:1], v[1:].view(3, 3, 2)])
-    assert relative(operator @ v, torch.cat([image.flatten() for image in images])) < 1e-12
-
-
 @pytest.mark.parametrize("kind", ["script", "trace"])
 def test_scripted_modules_are_measured_and_keep_their_parameters(kind):
     module = net()
@@ -322,28 +317,6 @@ def test_vectors_of_any_layout_and_none_of_complex_numbers():
             operator @ v
     z = torch.complex(wide[:n, 0], wide[:n, 1]).numpy()
     assert np.abs(as_linear_operator(operator) @ z - dense.numpy() @ z).max() < 1e-12
-
-
-@pytest.mark.parametrize("width, budget", [(4, None), (300, 1)])
-def test_a_stop_gives_the_metrics_so_far(width, budget):
-    """Of exact blocks, and of probes, which a small budget asks for."""
-    operator = LayerOperator(tanh_net(3, width, 3).double(), CROSS, (X, Y))
-    apply, calls = operator.apply, []
-
-    def stopping(directions):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return apply(directions)
-
-    operator.apply = stopping
-    if budget:
-        operator.settings = operator.settings._replace(memory_budget=budget)
-    with pytest.raises(KeyboardInterrupt) as stop:
-        inter_layer_metrics(operator)
-    found = stop.value.partial
-    assert set(found) == {("0", "0"), ("0", "2"), ("2", "2")}
-    assert all(pair.D.reason for pair in found.values())
 
 
 class Stopped(nn.Module):
