@@ -106,8 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name for name in given.names or GOALS if not _ran(name, given.quick, given.page, rows)
     ]
     if rows:
-        print(f"\n{markdown(rows)}\n")
-        print(f"{sum(row.met for row in rows)} of {len(rows)} goals met")
+        print(f"\n{markdown(rows)}\n\n{_met(rows)} met")
     if failed:
         print(f"failed: {' '.join(failed)}", file=sys.stderr)
     return bool(failed)
@@ -131,10 +130,8 @@ def _ran(name: str, quick: bool, page: Path | None, rows: list[Row]) -> bool:
         return False
     found = Row.from_lines(run.stdout)
     for row in found:
-        print(
-            f"{'met ' if row.met else 'MISSED'} {row.what}: {row.ratio:.3g} ({row.note})",
-            flush=True,
-        )
+        met = "met " if row.met else "MISSED"
+        print(f"{met} {row.what}: {row.ratio:.3g} ({row.note})", flush=True)
     rows += found
     if page is not None:
         keep(page, found, whole=not word)
@@ -146,10 +143,8 @@ def measured(name: str, word: str, quick: bool) -> None:
     torch.set_num_threads(1)
     if name in TIMED:
         keep_freed_memory()
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    for row in stamped(
-        importlib.import_module(f"tests.bench.bench_{name}").rows(quick, word), date
-    ):
+    date, part = time.strftime("%Y-%m-%d", time.gmtime()), f"tests.bench.bench_{name}"
+    for row in stamped(importlib.import_module(part).rows(quick, word), date):
         print(row.as_json(), flush=True)
 
 
@@ -172,12 +167,10 @@ def beside(path: Path) -> dict[str, list[Row]]:
 def page(rows: Sequence[Row], others: Mapping[str, Sequence[Row]] | None = None) -> str:
     """The page that these rows make; others: pages of other machines, to be named with what they
     miss."""
-    runs = dict.fromkeys((row.date, row.commit, row.machine) for row in rows)
-    measured_when = []
-    for run in runs:
-        date, commit, machine = run
-        parts = _parts([row for row in rows if _run(row) == run], rows)
-        measured_when.append(f"- {date}, commit {commit}, {machine}: {parts}")
+    runs: dict[str, list[Row]] = {}
+    for row in rows:
+        runs.setdefault(f"{row.date}, commit {row.commit}, {row.machine}", []).append(row)
+    measured_when = [f"- {run}: {_parts(of_run, rows)}" for run, of_run in runs.items()]
     elsewhere = [_elsewhere(name, of) for name, of in (others or {}).items()]
     missed = [f"- {row.what}: {row.ratio:.3g}. {_reason(row)}" for row in rows if not row.met]
     notes = [f"- {row.what}: {row.note}." for row in rows if row.note]
@@ -221,10 +214,6 @@ def _parts(found: Sequence[Row], rows: Sequence[Row]) -> str:
         whole = len(here) == sum(row.part == part for row in rows)
         texts.append(part if whole else f"{part} ({len(here)} rows: {'; '.join(here)})")
     return ", ".join(texts)
-
-
-def _run(row: Row) -> tuple[str, str, str]:
-    return row.date, row.commit, row.machine
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from runner.curvature import Dag, exact_blocks, split_blocks, verify
 from tests.bench.by_hand import batched, functional
 from tests.bench.machine import in_turns, operations, peak, seconds
 from tests.bench.published import published_blocks
-from tests.bench.table import Row
+from tests.bench.table import Row, price
 from tests.curvature.oracles import assembled
 from tests.draws import seeded
 
@@ -89,20 +89,15 @@ class Case:
         times = dict(zip(ways, others, strict=True))
         best = min(times, key=lambda name: median(times[name]))
         slower = max(times, key=lambda name: median(times[name]))
-        return Row(
-            "blocks",
-            f"{self.name}: exact blocks, against the best way by hand",
-            ours,
-            times[best],
-            9,
-            operations=(operations(lambda: exact_blocks(*given)), operations(ways[best])),
-            peak=peak(),
-            note=(
-                f"theirs: {NAMES[best]} with shared perturbations ({NAMES[slower]}: "
-                f"{median(times[slower]) / median(ours):.3g}); largest relative difference "
-                f"{max(errors):.1e}"
-            ),
+        counts = operations(lambda: exact_blocks(*given)), operations(ways[best])
+        what = f"{self.name}: exact blocks, against the best way by hand"
+        note = (
+            f"theirs: {NAMES[best]} with shared perturbations ({NAMES[slower]}: "
+            f"{median(times[slower]) / median(ours):.3g}); largest relative difference "
+            f"{max(errors):.1e}"
         )
+        about = {"operations": counts, "peak": peak(), "note": note}
+        return Row("blocks", what, ours, times[best], 9, **about)
 
     def published(self, repeats: int) -> Row:
         """Blocks and split, against the way of the authors, weights with gradients."""
@@ -122,19 +117,13 @@ class Case:
         counts = operations(self.ours), operations(theirs)
         self.differentiable(False)
         once = seconds(partial(theirs, ordered=False))
-        return Row(
-            "blocks",
-            f"{self.name}: exact blocks and their Gauss-Newton split, against the published way",
-            ours,
-            other,
-            GOALS[self.depth],
-            operations=counts,
-            peak=peak(),
-            note=(
-                f"largest relative difference {error:.1e}; each pair once, weights without "
-                f"gradients: {once / median(ours):.3g}"
-            ),
+        what = f"{self.name}: exact blocks and their Gauss-Newton split, against the published way"
+        note = (
+            f"largest relative difference {error:.1e}; each pair once, weights without "
+            f"gradients: {once / median(ours):.3g}"
         )
+        about = {"operations": counts, "peak": peak(), "note": note}
+        return Row("blocks", what, ours, other, GOALS[self.depth], **about)
 
     def checked(self, repeats: int) -> Row:
         """The numerical check of the blocks, in costs of the blocks."""
@@ -143,6 +132,5 @@ class Case:
             generator = seeded()
             return verify(self.dag, self.x, self.y, blocks=self.split.total, generator=generator)
 
-        ours, theirs = in_turns(check, self.ours, repeats=repeats)
         what = f"{self.name}: numerical check of exact blocks, in costs of the blocks"
-        return Row("blocks", what, ours, theirs, 3, at_least=False)
+        return price("blocks", what, check, self.ours, 3, repeats)

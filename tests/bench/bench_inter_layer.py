@@ -15,6 +15,7 @@ Run: python -m tests.bench inter_layer [--quick]
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,12 +52,11 @@ def inputs(name: str) -> tuple[Dag, Tensor, Tensor, tuple[str, ...]]:
     """The network without gradients for its weights, and B = 32 random examples."""
     dag, nodes, shape = network(name)
     generator = seeded(4)
-    x, y = (
-        torch.randn(32, *shape, generator=generator),
-        torch.randint(0, 10, (32,), generator=generator),
-    )
-    for p in (p for node in dag.nodes.values() for p in node.parameters().values()):
-        p.requires_grad_(False)
+    x = torch.randn(32, *shape, generator=generator)
+    y = torch.randint(0, 10, (32,), generator=generator)
+    for node in dag.nodes.values():
+        for p in node.parameters().values():
+            p.requires_grad_(False)
     return dag, x, y, nodes
 
 
@@ -64,39 +64,31 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
     """A row for each goal of the network."""
     dag, x, y, nodes = inputs(name)
 
-    def ours(ranks: bool = True, error: float | None = None) -> dict:
-        generator = seeded(5)
-        return inter_layer_metrics(
-            dag, x, y, nodes, relative_error=error, generator=generator, ranks=ranks
-        )
+    def ours(**about: Any) -> dict:
+        return inter_layer_metrics(dag, x, y, nodes, generator=seeded(5), **about)
 
     found: dict = {}  # the calls that are counted warm up, too
-    ranked_count, norms_count = (
-        operations(lambda: found.update(ours())),
-        operations(lambda: ours(ranks=False)),
-    )
-    count = {"R": norms_count, "R and D": ranked_count, "gap": norms_count}
+    both = operations(lambda: found.update(ours()))
+    norms_alone = partial(ours, ranks=False)
+    count = {"R and D": both} | dict.fromkeys(("R", "gap"), operations(norms_alone))
     small = name.startswith("MLP")
     pairs = list(found)
     timed = PROBES if small else 1
     repeats = 9 if small else 2
     if quick:
         repeats = 1
-    ranked: list[float] = []
-    norms: list[float] = []
+    each = partial(cpu_seconds, count=timed)
+    ranked: tuple[float, ...] = ()
+    norms: tuple[float, ...] = ()
     theirs = []
     for k in range(repeats):  # in turns: the machine is not equally fast in every second
-        (one,), (other,) = in_turns(ours, lambda: ours(ranks=False), repeats=1, warm=True)
-        ranked.append(one)
-        norms.append(other)
+        one, other = in_turns(ours, norms_alone, repeats=1, warm=True)
+        ranked += one
+        norms += other
         if small or k == 0:
-            theirs.append(
-                published_costs(dag, x, y, pairs, cpu_seconds, partial(cpu_seconds, count=timed))
-            )
+            theirs.append(published_costs(dag, x, y, pairs, cpu_seconds, each))
     few = 2  # examples: operations are in proportion
-    counts = [
-        len(x) / few * each for each in published_costs(dag, x[:few], y[:few], pairs, operations)
-    ]
+    counts = published_costs(dag, x[:few], y[:few], pairs, operations)
     note = f"{len(pairs)} pairs, by {found[pairs[0]].method}"
     if timed != PROBES:
         note += f"; theirs from {timed} product of each kind and pair, times their number"
@@ -106,26 +98,14 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
             asked = Asked(pairs)
             measure = metrics_from_blocks(dag, x, y, nodes, asked, 1 << 30)
             exact = values(ExactMetrics(asked, 0, measure).run(None, False))
-        note += "; " + accuracy(dag, x, y, nodes, exact or values(ours(error=8e-3)), SEEDS[name])
-    for k, (what, seconds, goal) in enumerate(
-        zip(WHAT, (norms, ranked, norms), GOALS[name], strict=True)
-    ):
-        if goal:
-            published = tuple(costs[k] for costs in theirs)
+        truth = exact or values(ours(relative_error=8e-3))
+        note += "; " + accuracy(dag, x, y, nodes, truth, SEEDS[name])
+    for k, what in enumerate(WHAT):
+        if goal := GOALS[name][k]:
+            times = ranked if what == "R and D" else norms, tuple(costs[k] for costs in theirs)
             title = f"{name}, B = 32: {what} of all pairs, against the published way"
-            both = count[what], counts[k]
-            yield Row(
-                "inter_layer",
-                title,
-                tuple(seconds),
-                published,
-                goal,
-                True,
-                "s",
-                both,
-                peak(),
-                note,
-            )
+            counted = {"operations": (count[what], len(x) / few * counts[k]), "peak": peak()}
+            yield Row("inter_layer", title, *times, goal, note=note, **counted)
 
 
 def accuracy(
@@ -146,14 +126,12 @@ def accuracy(
         for p in pairs:
             r, gap = parts[p].total.value, parts[p].tensor.value / parts[p].gauss_newton.value
             published[p] = {"R": r, "D": (r / tops[p]) ** 2, "gap": gap}
-        squares["own"].append(
-            errors({p: m | {"D": ranked[p]["D"]} for p, m in plain.items()}, truth)
-        )
+        own = {p: m | {"D": ranked[p]["D"]} for p, m in plain.items()}
+        squares["own"].append(errors(own, truth))
         squares["theirs"].append(errors(published, truth))
     texts = []
     for k in QUANTITIES:
-        ours = root_mean_square([e[k] for e in squares["own"]])
-        theirs = root_mean_square([e[k] for e in squares["theirs"]])
+        ours, theirs = (root_mean_square([e[k] for e in found]) for found in squares.values())
         texts.append(f"{k} {ours:.2g} (theirs {theirs:.2g})")
     return "relative error " + ", ".join(texts)
 

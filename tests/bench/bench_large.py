@@ -14,6 +14,7 @@ import argparse
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -36,7 +37,9 @@ from runner.curvature.estimators.by_factors import SWEPT
 from runner.curvature.estimators.by_products import WITHOUT_FACTORS
 from runner.diagnose.parts import eigenpair_products
 from runner.store.identity import software
-from tests.bench.machine import in_turns, operations
+from tests.bench.bench_operators import token_loss
+from tests.bench.machine import forget_the_peak, gradient_of, in_turns, operations, status
+from tests.draws import seeded
 
 
 class Block(nn.Module):
@@ -50,13 +53,9 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            t.unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for t in self.qkv(self.norm1(x)).chunk(3, -1)
-        )
-        x = x + self.proj(
-            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        )
+        split = self.qkv(self.norm1(x)).unflatten(2, (3, self.heads, -1))
+        attended = F.scaled_dot_product_attention(*split.permute(2, 0, 3, 1, 4), is_causal=True)
+        x = x + self.proj(attended.transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
@@ -66,7 +65,7 @@ class GPT2(nn.Module):
     def __init__(self, vocabulary=50257, length=1024, layers=12, width=768, heads=12) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.wte.weight
         for p in self.parameters():
@@ -74,15 +73,8 @@ class GPT2(nn.Module):
                 nn.init.normal_(p, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
-
-
-def language_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy of the next token."""
-    return F.cross_entropy(logits.flatten(0, 1), target.flatten())
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        return self.head(self.norm(self.blocks(x)))
 
 
 class Bottleneck(nn.Module):
@@ -92,26 +84,21 @@ class Bottleneck(nn.Module):
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
 
-        def layer(inputs: int, outputs: int, size: int, stride: int = 1) -> list[nn.Module]:
-            return [
-                nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False),
-                nn.BatchNorm2d(outputs),
-            ]
-
-        self.body = nn.Sequential(
-            *layer(inputs, width, 1),
-            nn.ReLU(),
-            *layer(width, width, 3, stride),
-            nn.ReLU(),
-            *layer(width, 4 * width, 1),
-        )
-        changed = stride > 1 or inputs != 4 * width
-        self.shortcut = (
-            nn.Sequential(*layer(inputs, 4 * width, 1, stride)) if changed else nn.Identity()
-        )
+        outputs, relu = 4 * width, nn.ReLU()
+        first, second = layer(inputs, width, 1), layer(width, width, 3, stride)
+        self.body = nn.Sequential(first, relu, second, relu, layer(width, outputs, 1))
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            self.shortcut = layer(inputs, outputs, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.shortcut(x) + self.body(x))
+
+
+def layer(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Module:
+    """A convolution and its normalisation."""
+    convolution = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 
 
 class ResNet50(nn.Module):
@@ -119,10 +106,8 @@ class ResNet50(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()
-        )
-        self.pool, self.blocks, inputs = nn.MaxPool2d(3, 2, 1), nn.ModuleList(), 64
+        self.stem = nn.Sequential(layer(3, 64, 7, 2), nn.ReLU())
+        self.pool, self.blocks, inputs = nn.MaxPool2d(3, 2, 1), nn.Sequential(), 64
         for stage, count in enumerate((3, 4, 6, 3)):
             for k in range(count):
                 self.blocks.append(Bottleneck(inputs, 64 << stage, 2 if stage and k == 0 else 1))
@@ -130,10 +115,7 @@ class ResNet50(nn.Module):
         self.head = nn.Linear(inputs, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.pool(self.stem(x))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x.mean((2, 3)))
+        return self.head(self.blocks(self.pool(self.stem(x))).mean((2, 3)))
 
 
 PARTS = ("gauss_newton", "layers", "hessian", "trace", "bound", "coupling", "density", "eigenpairs")
@@ -167,33 +149,27 @@ def language_case(net: GPT2, length: int, **settings: int) -> Case:
     tokens = torch.randint(net.wte.num_embeddings, (1, length + 1))
     blocks = {f"block {i}": [f"blocks.{i}"] for i in range(len(net.blocks))}
     groups = {"embeddings and norm": ["wte", "wpe", "norm"], **blocks}
-    return Case(net, language_loss, (tokens[:, :-1], tokens[:, 1:]), groups, **settings)
+    return Case(net, token_loss, (tokens[:, :-1], tokens[:, 1:]), groups, **settings)
 
 
 def image_case() -> Case:
     """BatchNorm has the statistics of the batch: with those of a new module, every block doubles
     the variance."""
-    net, x = ResNet50(), torch.randn(4, 3, 64, 64)
+    net, x, y = ResNet50(), torch.randn(4, 3, 64, 64), torch.randint(1000, (4,))
     for m in net.modules():
         if isinstance(m, nn.BatchNorm2d):
             m.momentum = 1.0
     with torch.no_grad():
         net(x)
-    groups = {
-        "stem": ["stem"],
-        **{f"block {i}": [f"blocks.{i}"] for i in range(16)},
-        "head": ["head"],
-    }
-    return Case(
-        net.eval(), nn.CrossEntropyLoss(), (x, torch.randint(1000, (4,))), groups, budget=3 << 30
-    )
+    blocks = {f"block {i}": [f"blocks.{i}"] for i in range(16)}
+    groups = {"stem": ["stem"], **blocks, "head": ["head"]}
+    return Case(net.eval(), nn.CrossEntropyLoss(), (x, y), groups, budget=3 << 30)
 
 
 TINY = {"probes": 60, "steps": 40, "products": 400, "eigenpairs": 5, "between": 1 << 22}
+SMALL = {"probes": 6, "repeats": 2, "budget": 9 << 30, "between": 4 << 30}
 CASES: dict[str, Callable[[], Case]] = {
-    "gpt2": lambda: language_case(
-        GPT2(), 64, probes=6, repeats=2, budget=9 << 30, between=4 << 30, products=200
-    ),
+    "gpt2": lambda: language_case(GPT2(), 64, **SMALL),
     "resnet50": image_case,
     "tiny": lambda: language_case(GPT2(100, 16, 2, 8, 2), 16, **TINY),
 }
@@ -209,26 +185,14 @@ class Clock:
     def __call__(
         self, name: str, measure: Callable[[], Any], products: int = 0, each: float = 0.0
     ) -> Any:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # the peak begins anew
+        forget_the_peak()
         start, cpu = time.perf_counter(), time.process_time()
         found = measure()
         seconds, wall = time.process_time() - cpu, time.perf_counter() - start
-        with open("/proc/self/status") as file:
-            peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 2**20
-        price = (
-            f"{products * each:.0f} | {seconds / (products * each):.2f}" if products * each else "|"
-        )
-        cells = [
-            name,
-            told(found),
-            str(products or ""),
-            f"{seconds:.1f}",
-            price,
-            f"{wall:.0f}",
-            f"{peak:.2f}",
-        ]
-        print(f"| {' | '.join(cells)} |", flush=True)
+        predicted = products * each
+        price = f"{predicted:.0f} | {seconds / predicted:.2f}" if predicted else "|"
+        cost = f"{products or ''} | {seconds:.1f} | {price} | {wall:.0f}"
+        print(f"| {name} | {told(found)} | {cost} | {status('VmHWM') / 1024:.2f} |", flush=True)
         self.results[name] = found
         return found
 
@@ -240,87 +204,69 @@ PASSES = 8
 def orthogonal_seconds(operator: ParameterOperator, vectors: float) -> float:
     """What keeping a new vector orthogonal to `vectors` others adds to a product, timed with
     two."""
-    basis = torch.ones(2, operator.shape[0], dtype=torch.float64, device=operator.device)
+    basis = torch.ones(2, operator.shape[0], dtype=torch.float64)
     vector = basis[0].clone()
-    once = seconds_of(lambda: torch.addmv(vector, basis.mT, basis @ vector))
-    return once / 2 * (vectors + PASSES)
+    (times,) = in_turns(lambda: torch.addmv(vector, basis.mT, basis @ vector), repeats=2)
+    return median(times) / 2 * (vectors + PASSES)
 
 
-HEADER = (
-    "quantity",
-    "value",
-    "products",
-    "seconds",
-    "predicted",
-    "ratio",
-    "wall seconds",
-    "peak, GiB",
-)
+HEADER = """\
+| quantity | value | products | seconds | predicted | ratio | wall seconds | peak, GiB |
+| --- | --- | --- | --- | --- | --- | --- | --- |"""
 
 
 def told(found: Any) -> str:
     """A result in one cell of a table."""
     if isinstance(found, ParameterOperator):
-        return (
-            f"{found.shape[0]:,} parameters, graphs {'kept' if found.planned.keep else 'not kept'}"
-        )
+        kept = "kept" if found.planned.keep else "not kept"
+        return f"{found.shape[0]:,} parameters, graphs {kept}"
     return found.summary() if hasattr(found, "summary") else ""
 
 
 def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
     """The parts that are asked for."""
-    print("| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER), sep="\n")
+    print(HEADER)
     if "layers" in parts:
         layers(case, clock)
     if "gauss_newton" in parts:
         product(case, clock, "gauss_newton")
-    if not {"hessian", "trace", "bound", "coupling", "density", "eigenpairs"} & set(parts):
+    if not set(parts) - {"layers", "gauss_newton"}:
         return
     operator, each = product(case, clock, "hessian")
     n, budget = case.probes, case.budget
 
-    def estimate(
-        part: str, name: str, products: int, measure: Callable[[], Any], more: float = 0.0
-    ) -> None:
-        if part in parts:
-            clock(name, measure, products, each + more)
+    def estimate(name: str, products: int, measure: Callable, *about: Any, **more: Any) -> None:
+        clock(name, lambda: measure(operator, *about, **more), products, each)
 
-    estimate(
-        "trace", "trace", n, lambda: trace_estimate(operator, n, "hutchinson", generator=seeded(1))
-    )
-    estimate("bound", "λ_sup", n, lambda: upper_bound_estimate(operator, n, generator=seeded(2)))
-    columns = n // 3 * len(case.groups)
-    estimate(
-        "coupling", "Φ", columns, lambda: discarded_coupling(operator, n // 3, generator=seeded(3))
-    )
-    steps = case.steps
-    estimate("density", "spectral density", 2 * steps, lambda: spectral_density(
-        operator, 2, steps, memory_budget=0, generator=seeded(4)
-    ))  # fmt: skip
-    k, most = case.eigenpairs, case.products
-    held = max(k + 3, min(4 * k, budget // (operator.dtype.itemsize * operator.shape[0]) - 1))
-    orthogonal = orthogonal_seconds(operator, (k + 3 * held) / 4) if "eigenpairs" in parts else 0.0
-    products = eigenpair_products(k, operator.shape[0])
-    estimate("eigenpairs", f"{k} eigenpairs", products, lambda: top_eigenpairs(
-        operator, k, budget=most, memory_budget=budget, generator=seeded(5)
-    ), orthogonal)  # fmt: skip
+    if "trace" in parts:
+        estimate("trace", n, trace_estimate, n, "hutchinson", generator=seeded(1))
+    if "bound" in parts:
+        estimate("λ_sup", n, upper_bound_estimate, n, generator=seeded(2))
+    if "coupling" in parts:
+        columns = n // 3 * len(case.groups)
+        estimate("Φ", columns, discarded_coupling, n // 3, generator=seeded(3))
+    if "density" in parts:
+        runs = 2, case.steps
+        more = {"memory_budget": 0, "generator": seeded(4)}
+        estimate("spectral density", 2 * case.steps, spectral_density, *runs, **more)
+    if "eigenpairs" in parts:
+        k, vector = case.eigenpairs, operator.dtype.itemsize * operator.shape[0]
+        held = max(k + 3, min(4 * k, budget // vector - 1))
+        each += orthogonal_seconds(operator, (k + 3 * held) / 4)
+        more = {"budget": case.products, "memory_budget": budget, "generator": seeded(5)}
+        products = eigenpair_products(k, operator.shape[0])
+        estimate(f"{k} eigenpairs", products, top_eigenpairs, k, **more)
 
 
 def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, float]:
     """The operator, and the seconds of a product as the estimators take it, with a vector in
     float64."""
     given: tuple[Any, ...] = (case.module, case.loss, case.batch, case.groups, part)
-    operator: ParameterOperator = clock(
-        f"operator, {part}", lambda: ParameterOperator(*given, memory_budget=case.budget)
-    )
-    parameters, view = list(case.module.parameters()), as_linear_operator(operator)
+    make = partial(ParameterOperator, *given, memory_budget=case.budget)
+    operator: ParameterOperator = clock(f"operator, {part}", make)
+    view, gradient = as_linear_operator(operator), gradient_of(case.module, case.loss, *case.batch)
     wide = torch.randn(operator.shape[0], generator=seeded(0)).double()
     v = wide.to(operator.dtype)
-
-    def gradient() -> tuple[Tensor, ...]:
-        x, y = case.batch
-        return torch.autograd.grad(case.loss(case.module(x), y), parameters)
-
     ours, one, whole = in_turns(
         lambda: operator @ v, gradient, lambda: view.matvec(wide.numpy()), repeats=case.repeats
     )
@@ -333,13 +279,12 @@ def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, flo
 def layers(case: Case, clock: Clock) -> None:
     """R, C and D between all blocks of the network: products with the Hessian and its Gauss-Newton
     part on each."""
-    operator: LayerOperator = clock("operator between blocks", lambda: LayerOperator(
-        case.module, case.loss, case.batch, ["blocks.*"], memory_budget=case.between
-    ))  # fmt: skip
+    given = case.module, case.loss, case.batch, ["blocks.*"]
+    make = partial(LayerOperator, *given, memory_budget=case.between)
+    operator: LayerOperator = clock("operator between blocks", make)
     products = (2 * WITHOUT_FACTORS + SWEPT) * len(operator.nodes)
-    found = clock("R, C, D between blocks", lambda: inter_layer_metrics(
-        operator, generator=seeded(7)
-    ), products, seconds_between(operator))  # fmt: skip
+    measure, each = partial(inter_layer_metrics, operator), seconds_between(operator)
+    found = clock("R, C, D between blocks", partial(measure, generator=seeded(7)), products, each)
     print(found.to_frame().to_string(), flush=True)
 
 
@@ -361,14 +306,6 @@ def main() -> None:
     threads, commit = torch.get_num_threads(), machine["git_commit"]
     print(f"{known.network}: {machine['cpu']}, {threads} thread(s), commit {commit}")
     measured(CASES[known.network](), Clock(), known.parts or PARTS)
-
-
-def seconds_of(code: Callable[[], Any]) -> float:
-    return median(in_turns(code, repeats=2)[0])
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ Run: python -m tests.bench operators [--quick]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
 
 import torch
 import torch.nn.functional as F
@@ -19,13 +21,12 @@ from torch import Tensor, nn
 from runner.curvature import LayerOperator, ParameterOperator, inter_layer_metrics
 from runner.curvature.operators.peak import allocations
 from runner.models.resnet import resnet18
-from tests.bench.machine import in_turns
-from tests.bench.table import Row
+from tests.bench.machine import gradient_of, in_turns
+from tests.bench.table import Row, price
 from tests.draws import seeded, tanh_net
 
 CROSS = nn.CrossEntropyLoss()
 AMPLE = 1 << 34
-Times = tuple[float, ...]
 Network = tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]
 
 
@@ -122,31 +123,21 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 }
 
 
-def by_hand(
-    network: Network,
-) -> tuple[Callable[[list[Tensor]], object], Callable[[list[Tensor]], object]]:
+Product = Callable[[list[Tensor]], object]
+
+
+def by_hand(network: Network) -> tuple[Product, Product]:
     """One product, and several with `is_grads_batched`, from one kept graph."""
     module, loss, x, y = network
     wrt = list(module.parameters())
-    with torch.backends.mkldnn.flags(enabled=not _has_cells(module)):
+    has_cells = any(isinstance(m, nn.RNNBase) for m in module.modules())
+    with torch.backends.mkldnn.flags(enabled=not has_cells):
         slopes = torch.autograd.grad(loss(module(x), y), wrt, create_graph=True)
-
-    def one(v: list[Tensor]) -> object:
-        return torch.autograd.grad(slopes, wrt, v, retain_graph=True)
-
-    def many(v: list[Tensor]) -> object:
-        return torch.autograd.grad(slopes, wrt, v, retain_graph=True, is_grads_batched=True)
-
-    return one, many
+    product = partial(torch.autograd.grad, slopes, wrt, retain_graph=True)
+    return product, partial(product, is_grads_batched=True)
 
 
-def _has_cells(module: nn.Module) -> bool:
-    return any(isinstance(m, nn.RNNBase) for m in module.modules())
-
-
-def row(what: str, ours: Times, theirs: Times, most: float, note: str = "") -> Row:
-    """A cost, which may be `most` times that of the other way."""
-    return Row("operators", what, ours, theirs, most, at_least=False, note=note)
+cost = partial(price, "operators")
 
 
 def hessian_products(name: str, repeats: int) -> Iterator[Row]:
@@ -158,8 +149,8 @@ def hessian_products(name: str, repeats: int) -> Iterator[Row]:
     sizes = [p.numel() for p in module.parameters()]
     vs = [p.view_as(q) for p, q in zip(v.split(sizes), module.parameters(), strict=True)]
     one, many = by_hand(network)
-    ours, theirs = in_turns(lambda: operator @ v, lambda: one(vs), repeats=repeats)
-    yield row(f"{name}: one Hessian product, kept double backward", ours, theirs, 1.1)
+    what = f"{name}: one Hessian product, kept double backward"
+    yield cost(what, lambda: operator @ v, lambda: one(vs), 1.1, repeats)
     rows = torch.randn(operator.shape[0], 8)
     pieces = rows.mT.split(sizes, 1)
     batch = [t.reshape(8, *p.shape) for t, p in zip(pieces, module.parameters(), strict=True)]
@@ -168,27 +159,26 @@ def hessian_products(name: str, repeats: int) -> Iterator[Row]:
     if not name.startswith("ResNet"):
         ways.append(lambda: many(batch))
     ours, *others = in_turns(*ways, repeats=repeats)
-    best = min(others, key=lambda times: sorted(times)[len(times) // 2])
+    best = min(others, key=median)
     what = f"{name}: eight Hessian products, the best by hand"
-    yield row(what, ours, best, 1.1, note=operator.method)
-    wrt = list(module.parameters())
-    gradient = lambda: torch.autograd.grad(loss(module(x), y), wrt)  # noqa: E731
-    build = lambda: ParameterOperator(module, loss, [(x, y)], memory_budget=AMPLE)  # noqa: E731
-    ours, theirs = in_turns(build, gradient, repeats=repeats)
-    yield row(f"{name}: building, in gradients of the batch", ours, theirs, 12)
+    yield Row("operators", what, ours, best, 1.1, at_least=False, note=operator.method)
+    build = partial(ParameterOperator, module, loss, [(x, y)], memory_budget=AMPLE)
+    what = f"{name}: building, in gradients of the batch"
+    yield cost(what, build, gradient_of(*network), 12, repeats)
 
 
 def gauss_newton(repeats: int) -> Iterator[Row]:
     module, loss, x, y = resnet(16)
     operator = ParameterOperator(module, loss, [(x, y)], part="gauss_newton", memory_budget=AMPLE)
-    v, wrt = torch.randn(operator.shape[0]), list(module.parameters())
+    v = torch.randn(operator.shape[0])
     operator @ v
     operator.multiplication.count = 10**6  # as after many products
     operator @ v
-    gradient = lambda: torch.autograd.grad(loss(module(x), y), wrt)  # noqa: E731
-    ours, theirs = in_turns(lambda: operator @ v, gradient, repeats=repeats)
-    what = "ResNet-18, B = 16: Gauss-Newton product, in gradients"
-    yield row(what, ours, theirs, 1.35, note=operator.method)
+    what, theirs = (
+        "ResNet-18, B = 16: Gauss-Newton product, in gradients",
+        gradient_of(module, loss, x, y),
+    )
+    yield cost(what, lambda: operator @ v, theirs, 1.35, repeats, operator.method)
 
 
 def empirical_fisher(repeats: int) -> Iterator[Row]:
@@ -197,27 +187,19 @@ def empirical_fisher(repeats: int) -> Iterator[Row]:
     v = torch.randn(operator.shape[0])
     operator @ v
     each = operator.multiplication.gradients_of_examples().clone()
-    ours, theirs = in_turns(lambda: operator @ v, lambda: each.mT @ (each @ v), repeats=5 * repeats)
     what = "MLP, n = 754: empirical Fisher product, stored gradients by hand"
-    yield row(what, ours, theirs, 1.2)
+    yield cost(what, lambda: operator @ v, lambda: each.mT @ (each @ v), 1.2, 5 * repeats)
 
 
 def tokens_between_layers(repeats: int) -> Iterator[Row]:
     """R, C, D and gap of a GRU language model, against dense blocks by vectors in a batch; and the
     peak."""
     module, loss, x, y = recurrent(nn.GRU)
-    layers = ["embed", "cells", "head"]
-    operator = LayerOperator(module, loss, (x, y), layers)
-    smooth = operator.with_part("gauss_newton")
-
-    def dense() -> object:
-        return operator.dense(), smooth.dense()
-
-    peak = max(allocations(lambda: inter_layer_metrics(operator))) / 2**20
-    ours, theirs = in_turns(lambda: inter_layer_metrics(operator), dense, repeats=repeats)
-    note = f"peak {peak:.0f} MiB at a budget of 1024"
+    operator = LayerOperator(module, loss, (x, y), ["embed", "cells", "head"])
+    smooth, ours = operator.with_part("gauss_newton"), partial(inter_layer_metrics, operator)
+    note = f"peak {max(allocations(ours)) / 2**20:.0f} MiB at a budget of 1024"
     what = "GRU, outputs (32, 16, 30): R, C, D, gap, against both dense matrices"
-    yield row(what, ours, theirs, 1.5, note=note)
+    yield cost(what, ours, lambda: (operator.dense(), smooth.dense()), 1.5, repeats, note)
 
 
 def rows(quick: bool, word: str = "") -> Iterator[Row]:

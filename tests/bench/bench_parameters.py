@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from runner.curvature import ParameterOperator
 from runner.curvature.operators.peak import allocations
 from runner.models.resnet import resnet18
-from tests.bench.machine import in_turns, operations, peak
+from tests.bench.machine import gradient_of, in_turns, operations, peak
 from tests.bench.table import Row
 from tests.draws import seeded
 
@@ -34,15 +34,10 @@ def curvlinops_operators(module: nn.Module, loss: nn.Module, data: list) -> dict
         import curvlinops
     except ImportError:
         return {}
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    kinds = {
-        "hessian": curvlinops.HessianLinearOperator,
-        "gauss_newton": curvlinops.GGNLinearOperator,
-    }
-    return {
-        part: kind(module, loss, parameters, data, check_deterministic=False)
-        for part, kind in kinds.items()
-    }
+    given = module, loss, list(module.parameters()), data
+    kinds = curvlinops.HessianLinearOperator, curvlinops.GGNLinearOperator
+    operators = [kind(*given, check_deterministic=False) for kind in kinds]
+    return dict(zip(PARTS, operators, strict=True))
 
 
 def products(batch: int, repeats: int) -> Iterator[Row]:
@@ -50,16 +45,10 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
     curvlinops."""
     generator = seeded()
     module = resnet18(generator=generator).eval()
-    x, y = (
-        torch.randn(batch, 3, 32, 32, generator=generator),
-        torch.randint(0, 10, (batch,), generator=generator),
-    )
+    x = torch.randn(batch, 3, 32, 32, generator=generator)
+    y = torch.randint(0, 10, (batch,), generator=generator)
     loss = nn.CrossEntropyLoss()
-    parameters = list(module.parameters())
-
-    def gradient() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(loss(module(x), y), parameters)
-
+    gradient = gradient_of(module, loss, x, y)
     theirs = curvlinops_operators(module, loss, [(x, y)])
     for part, (title, goal) in PARTS.items():
         name = f"ResNet-18, B = {batch}: {title} product of all parameters"
@@ -76,23 +65,18 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
         told = f"the graph is kept, as with 16 GiB; at the default budget: {default}"
         for what, k, most in (("gradients", 1, goal), ("products of curvlinops", 2, 1)):
             if k < len(ways):
-                seconds = {
-                    "ours": times[0],
-                    "theirs": times[k],
-                    "goal": most,
-                    "operations": (counts[0], counts[k]),
-                }
-                yield Row(
-                    "parameters",
-                    f"{name}, in {what}",
-                    at_least=False,
-                    peak=peak(),
-                    note=told,
-                    **seconds,
-                )
+                both = times[0], times[k]
+                counted = {"operations": (counts[0], counts[k]), "peak": peak(), "note": told}
+                title = f"{name}, in {what}"
+                yield Row("parameters", title, *both, most, at_least=False, **counted)
         del operator, ways
         if part == "hessian":
-            yield from memory(module, loss, x, y, v, gradient)
+            operator = ParameterOperator(module, loss, [(x, y)], memory_budget=AMPLE, check=False)
+            both = partial(operator.matvec, v), gradient
+            peaks = [(max(allocations(way)) / 2**20,) for way in both]
+            what = f"ResNet-18, B = {batch}: peak of a Hessian product, in peaks of a gradient"
+            told = "bytes of tensors, graph kept"
+            yield Row("parameters", what, *peaks, 3, at_least=False, unit="MiB", note=told)
 
 
 def at_default(module: nn.Module, loss: nn.Module, x: Tensor, y: Tensor, part: str) -> str:
@@ -101,31 +85,6 @@ def at_default(module: nn.Module, loss: nn.Module, x: Tensor, y: Tensor, part: s
         module, loss, [(x, y)], part=part, memory_budget=DEFAULT, check=False
     ).planned
     return "kept" if planned.keep else f"made anew, {planned.chunk or len(x)} examples at once"
-
-
-def memory(
-    module: nn.Module,
-    loss: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    v: Tensor,
-    gradient: Callable[[], object],
-) -> Iterator[Row]:
-    """The most bytes of tensors that are alive at once, making and keeping the graph included."""
-    operator = ParameterOperator(module, loss, [(x, y)], memory_budget=AMPLE, check=False)
-    kept = max(allocations(lambda: operator.matvec(v))) / 2**20
-    one = max(allocations(gradient)) / 2**20
-    name = f"ResNet-18, B = {len(x)}: peak of a Hessian product, in peaks of a gradient"
-    yield Row(
-        "parameters",
-        name,
-        (kept,),
-        (one,),
-        3,
-        at_least=False,
-        unit="MiB",
-        note="bytes of tensors, graph kept",
-    )
 
 
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from runner.kinds.dataset import GaussianData
@@ -28,23 +29,15 @@ from tests.run.conftest import packed
 from tests.run.toy import Toy
 
 SEEDS, CELLS = 1000, 100
-TOY = Toy(
-    width=list(range(1, CELLS + 1)), shape=["round"], samples=5, dataset=GaussianData(train=8)
-)
+ONE = Toy(width=[1], shape=["round"], samples=5, dataset=GaussianData(train=8))
+TOY = replace(ONE, width=list(range(1, CELLS + 1)))
 LIMIT_SECONDS, LIMIT_GIB = 60.0, 2.0
 
 
 def simulate(outputs: Path, seeds: int) -> None:
     """Cells of which one is measured; the others are its copies, written without waiting for the
     disk."""
-    run(
-        Job(
-            "toy",
-            Toy(width=[1], shape=["round"], samples=5, dataset=GaussianData(train=8)),
-            0,
-            outputs,
-        )
-    )
+    run(Job("toy", ONE, 0, outputs))
     store = Store(outputs, "toy")
     first = next(store.all())
     found = {name: first.table(name) for name in first.meta["tables"]}
@@ -53,9 +46,8 @@ def simulate(outputs: Path, seeds: int) -> None:
         for cell_id, cell in job.cells():
             own = {**cell.params, "seed": job.seed}
             copies = {name: table.assign(**own) for name, table in found.items()}
-            store.write(
-                cell_id, copies, {**first.meta, "params": dict(cell.params), "seed": job.seed}
-            )
+            about = {"params": dict(cell.params), "seed": job.seed}
+            store.write(cell_id, copies, first.meta | about)
 
 
 def pack(outputs: Path, published: Path) -> None:
@@ -114,19 +106,19 @@ def write(outputs: Path, seeds: int) -> None:
     assert (outputs / "toy" / "index.html").stat().st_size < 400_000
 
 
-def timed(step: str, outputs: Path, seeds: int, published: str, results: object) -> None:
+def timed(step: str, outputs: Path, seeds: int, published: str) -> tuple[float, float]:
+    """Seconds of processor time and GiB at the peak, in a process of its own."""
     os.environ["HESS_PUBLISHED"] = published
     cpu = time.process_time()
     globals()[step](outputs, seeds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    results.put((time.process_time() - cpu, peak))  # type: ignore[attr-defined]
+    return time.process_time() - cpu, peak
 
 
 STEPS = ("list_stored", "plan", "resume", "loops", "collect", "write")
 
 
 def main(seeds: int = SEEDS, steps: Sequence[str] = STEPS) -> None:
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as name:
         outputs = Path(name) / "many"
         begin = time.perf_counter()
@@ -135,30 +127,17 @@ def main(seeds: int = SEEDS, steps: Sequence[str] = STEPS) -> None:
         print(f"{seeds * CELLS} cells simulated in {time.perf_counter() - begin:.0f} s", flush=True)
         empty = Path(name) / "empty"
         claim_outputs(empty)
+        places = {"working": (outputs, ""), "archive": (empty, f"{name}/published")}
         for step in steps:
             found = []
-            for where, folder, published in (
-                ("working", outputs, ""),
-                ("archive", empty, f"{name}/published"),
-            ):
-                results = context.Queue()
-                process = context.Process(
-                    target=timed, args=(step, folder, seeds, published, results)
-                )
-                process.start()
-                process.join()
-                if process.exitcode:
-                    print(f"{step}, {where}: ended with {process.exitcode}")
-                    continue
-                cpu, peak = results.get()
+            for where, (folder, published) in places.items():
+                with multiprocessing.get_context("spawn").Pool(1) as process:
+                    cpu, peak = process.apply(timed, (step, folder, seeds, published))
                 kept = "kept" if cpu <= LIMIT_SECONDS and peak <= LIMIT_GIB else "NOT KEPT"
                 found.append(cpu)
-                print(
-                    f"{step}, {where}: {cpu:.1f} s of processor, {peak:.2f} GiB; promise {kept}",
-                    flush=True,
-                )
-            if len(found) == 2:
-                print(f"{step}: archive / working {found[1] / found[0]:.2f}", flush=True)
+                cost = f"{cpu:.1f} s of processor, {peak:.2f} GiB"
+                print(f"{step}, {where}: {cost}; promise {kept}", flush=True)
+            print(f"{step}: archive / working {found[1] / found[0]:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,35 +6,43 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from runner.curvature.function.modes import Operations
+from tests import ROOT
 
 ALONE = """
 import sys, time, warnings
 import torch
 from torch import nn
+from tests.bench.machine import forget_the_peak, status
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
+"""
 
-def status(name):
-    lines = open("/proc/self/status").read().splitlines()
+
+def status(name: str) -> float:
+    """MiB of an entry of /proc/self/status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
-def forget_the_peak():
-    open("/proc/self/clear_refs", "w").write("5")
+
+def forget_the_peak() -> float:
+    """Let the peak of memory begin here; MiB that are resident."""
+    Path("/proc/self/clear_refs").write_text("5")
     return status("VmRSS")
-"""
 
 
 def alone(code: str, *arguments: object) -> list[str]:
     """Words that code prints in a process of its own; it finds what stands in ALONE."""
     words = [sys.executable, "-c", ALONE + code, *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    return ended.stdout.split()
 
 
 def seconds(function: Callable[[], object], count: int = 1) -> float:
@@ -57,6 +65,14 @@ def in_turns(
         for function, found in zip(functions, times, strict=True):
             found.append(seconds(function))
     return [tuple(found) for found in times]
+
+
+def gradient_of(
+    module: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor
+) -> Callable[[], object]:
+    """Takes the gradient of the loss of one batch, of which other costs are multiples."""
+    parameters = list(module.parameters())
+    return lambda: torch.autograd.grad(loss(module(x), y), parameters)
 
 
 @cache

@@ -4,14 +4,16 @@ against."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from runner.store.identity import software
+from tests.bench.machine import in_turns
 
+Call = Callable[[], object]
 NARROW = 0.05
 """Distance from the goal, relative, within which another run may decide otherwise."""
 
@@ -64,41 +66,37 @@ class Row:
         lines = [line.rstrip(",") for line in text.splitlines() if line.startswith("{")]
         return [cls(**json.loads(line, object_hook=_with_tuples)) for line in lines]
 
-    def cells(self) -> list[str]:
+    def line(self) -> str:
         """Of the printed table, in the order of HEADER."""
         sign = ">=" if self.at_least else "<="
-        share = ""
+        share = counts = ""
         if self.peak and self.operations[0]:
             share = f"{self.operations[0] / median(self.ours) / self.peak:.0%}"
-        return [
-            self.what,
-            " / ".join(_gigaflop(count) for count in self.operations)
-            if any(self.operations)
-            else "",
-            _spread(self.ours, self.unit),
-            _spread(self.theirs, self.unit),
-            f"{self.ratio:.3g}",
-            f"{sign} {self.goal:g}",
-            ("yes" if self.met else "**no**")
-            + (", narrowly" if abs(self.ratio / self.goal - 1) < NARROW else ""),
-            share,
-        ]
+        if any(self.operations):
+            counts = " / ".join(map(_gigaflop, self.operations))
+        both = f"{_spread(self.ours, self.unit)} | {_spread(self.theirs, self.unit)}"
+        met = "yes" if self.met else "**no**"
+        if abs(self.ratio / self.goal - 1) < NARROW:
+            met += ", narrowly"
+        goal = f"{self.ratio:.3g} | {sign} {self.goal:g}"
+        return f"| {self.what} | {counts} | {both} | {goal} | {met} | {share} |"
 
 
 def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
 
 
-HEADER = (
-    "what",
-    "Gflop, ours / theirs",
-    "ours",
-    "theirs",
-    "ratio",
-    "goal",
-    "met",
-    "of peak",
-)
+HEADER = """\
+| what | Gflop, ours / theirs | ours | theirs | ratio | goal | met | of peak |
+| --- | --- | --- | --- | --- | --- | --- | --- |"""
+
+
+def price(
+    part: str, what: str, ours: Call, theirs: Call, goal: float, repeats: int, note: str = ""
+) -> Row:
+    """A cost of ours, which may be `goal` times that of the other way, from calls in turns."""
+    times = in_turns(ours, theirs, repeats=repeats)
+    return Row(part, what, *times, goal, at_least=False, note=note)
 
 
 def stamped(rows: Iterable[Row], date: str) -> Iterator[Row]:
@@ -120,8 +118,7 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table of a page, and of a terminal."""
-    lines = [HEADER, tuple("---" for _ in HEADER), *(row.cells() for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join([HEADER, *(row.line() for row in rows)])
 
 
 def _spread(values: tuple[float, ...], unit: str) -> str:
