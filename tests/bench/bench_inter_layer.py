@@ -131,7 +131,8 @@ def accuracy(
         squares["theirs"].append(errors(published, truth))
     texts = []
     for k in QUANTITIES:
-        ours, theirs = (root_mean_square([e[k] for e in found]) for found in squares.values())
+        ours = root_mean_square([of_net[k] for of_net in squares["own"]])
+        theirs = root_mean_square([of_net[k] for of_net in squares["theirs"]])
         texts.append(f"{k} {ours:.2g} (theirs {theirs:.2g})")
     return "relative error " + ", ".join(texts)
 

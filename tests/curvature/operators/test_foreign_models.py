@@ -89,7 +89,8 @@ COINS = {
 
 
 def random_states():
-    return [torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()]  # noqa: NPY002
+    of_numpy = np.random.get_state()[1]  # noqa: NPY002
+    return [torch.get_rng_state().tolist(), random.getstate(), of_numpy.tolist()]
 
 
 @pytest.mark.parametrize("coin", COINS.values(), ids=COINS)
