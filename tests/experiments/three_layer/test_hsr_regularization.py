@@ -38,7 +38,7 @@ WORDS = ["profile=quick", "training.starts=50", "training.steps=1200"]
 @pytest.fixture(scope="module")
 def experiment():
     made = build_job(["experiment=hsr_regularization", *WORDS]).experiment
-    few = {"further_steps": 20, "rounding_steps": 20, "polish_steps": 50}
+    few = {"further_steps": 10, "rounding_steps": 10, "polish_steps": 25}
     return replace(made, switch=300, record_every=100, plane_points=11, **few)
 
 
