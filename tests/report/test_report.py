@@ -22,7 +22,6 @@ from runner.report.manifest import warnings_of
 from runner.report.page import Page
 from runner.report.scope import Departure, Scope
 from runner.report.write import console_lines, write_overview, write_report
-from tests.errors import refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,12 +379,6 @@ def test_stale_figures_go_and_nothing_else(out):
     assert drawn(out) == {"fig07.png", "mine.png"} and (out / "old.csv").exists()
     (out / "manifest.json").write_text("{torn")
     report(out, PLAIN)
-
-
-def test_a_reserved_table_name_is_refused_before_anything_is_written(out):
-    with refusal("found claims"):
-        report(out, tables={"claims": TABLES["ratios"]})
-    assert not out.exists()
 
 
 def test_a_disk_error_is_not_taken_for_a_figures_fault(out, monkeypatch):
