@@ -37,13 +37,16 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """One claim per statement; depths and checkpoints are its parts."""
     decide = Judge(says, published_start(tables))
     networks = first(tables["networks"])
-    curves = Groups(at_ends(first(tables["distances"])), VARIANT, TEXT)
+    distances = at_ends(first(tables["distances"]))
+    curves = Groups(distances, VARIANT, TEXT)
     plain = curves.only(arch="plain")
     residual = curves.only(arch="residual")
     yield from resonance(plain, residual, decide)
     yield from coupling(plain, residual, decide)
-    yield decide.on_own("scale of R at init", plain.only(checkpoint="init").each(scale))
-    yield decide.on_own("scale of R at the end", plain.only(checkpoint="final").each(scale))
+    start = plain.only(checkpoint="init").each(scale)
+    yield decide.on_own("scale of R at init", start)
+    end = plain.only(checkpoint="final").each(scale)
+    yield decide.on_own("scale of R at the end", end)
     yield from chain(networks, decide)
     yield from after_training(networks, plain, decide)
 
@@ -56,7 +59,8 @@ def resonance(plain: Groups, residual: Groups, decide: Judge) -> Iterator[Claim]
         ratios = slower(plain.only(checkpoint=checkpoint), residual)
         if ratios:
             slow[checkpoint] = decide.on_own(name, ratios)
-    deep = decide.on_own("norms at L=12", plain.only(depth=12).each(log_fall))
+    log_falls = plain.only(depth=12).each(log_fall)
+    deep = decide.on_own("norms at L=12", log_falls)
     yield decide.on_own("plain R² of log R", plain.each(fit_of_means, "R"))
     yield residual_slope(residual, decide)
     yield decide.together(name, slow, "init")
@@ -73,10 +77,12 @@ def residual_slope(residual: Groups, decide: Judge) -> Claim:
     curves = residual.each(rates)
     made = decide.on_own(name, curves)
     seeds = {tuple(sorted(set(rows["seed"]))) for _, rows in residual.items()}
-    verdicts = {*made.variants.values(), *made.other_seeds.values()}
+    variants = made.variants.values()
+    verdicts = {*variants, *made.other_seeds.values()}
     if made.verdict != "refuted" or len(seeds) != 1 or "confirmed" in verdicts:
         return made
-    means = [sum(values) / len(values) for values in zip(*curves.values(), strict=True)]
+    by_position = zip(*curves.values(), strict=True)
+    means = [sum(values) / len(values) for values in by_position]
     pooled = judge.number(says, means)
     agrees = judge.digits_agree(pooled.statistic, says.number, says.rounding)
     if pooled.verdict == "refuted" or not agrees:
@@ -96,7 +102,8 @@ def coupling(plain: Groups, residual: Groups, decide: Judge) -> Iterator[Claim]:
     for checkpoint in ENDS:
         steps = plain.only(checkpoint=checkpoint).each(largest_step, "C")
         falls[checkpoint] = decide.on_own(name, steps)
-    far = plain.only(depth=12, checkpoint="init").each(values_at, "C", 11)
+    deep = plain.only(depth=12, checkpoint="init")
+    far = deep.each(values_at, "C", 11)
     moved = shifts(plain, "plain") | shifts(residual, "residual")
     yield decide.on_own("plain C at the largest distance", far)
     yield judge.together(falls, main="init")
@@ -114,7 +121,8 @@ def chain(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     skips = by_variant(at_ends(chosen(networks, arch="residual")))
     readings = {}
     for definition, column in EXPONENTS.items():
-        values = {f"L={CHAIN}": list(seed_values(at_chain.table, column).values())}
+        of_seeds = seed_values(at_chain.table, column)
+        values = {f"L={CHAIN}": list(of_seeds.values())}
         readings[definition] = decide.on_own("Lyapunov exponent", values)
     yield decide.on_own("rho at init", depths.values("rho"))
     yield decide.on_own("rho of residual networks", skips.values("rho"))
@@ -141,7 +149,8 @@ def after_training(networks: pd.DataFrame, plain: Groups, decide: Judge) -> Iter
     positive = final.values("lyapunov_1")
     yield judge.together(readings, main="QR")
     yield decide.bound("positive exponent after training", positive)
-    yield decide.bound("decay after training", plain.only(checkpoint="final").each(rates))
+    after = plain.only(checkpoint="final").each(rates)
+    yield decide.bound("decay after training", after)
     yield cancelled
 
 
@@ -157,13 +166,15 @@ def depth_of(rows: pd.DataFrame) -> int:
 def log_fall(rows: pd.DataFrame, column: str = "R") -> list[float]:
     """log10 of the value at d = 0 over that at d = L − 1, by seed."""
     wide = per_seed(rows, column)
-    return logs(wide[0] / wide[depth_of(rows) - 1])
+    last = depth_of(rows) - 1
+    return logs(wide[0] / wide[last])
 
 
 def cancellation(rows: pd.DataFrame) -> list[float]:
     """log10 of how much more the mean block's norm falls from d = 0 to L − 1 than the mean norm of
     the images' own."""
-    falls = zip(log_fall(rows), log_fall(rows, "R_examples"), strict=True)
+    of_examples = log_fall(rows, "R_examples")
+    falls = zip(log_fall(rows), of_examples, strict=True)
     return [of_mean - of_images for of_mean, of_images in falls]
 
 
@@ -178,7 +189,8 @@ def shifts(curves: Groups, arch: str) -> Parts:
 
 def mean_coupling(rows: pd.DataFrame) -> pd.Series[float]:
     """Mean of C(d) over d >= 1, by seed."""
-    by_seed = rows[rows["distance"] > 0].groupby("seed")["C"]
+    between_nodes = rows[rows["distance"] > 0]
+    by_seed = between_nodes.groupby("seed")["C"]
     means: pd.Series[float] = complete(by_seed, by_seed.mean())
     return means
 
@@ -204,13 +216,15 @@ def slower(plain: Groups, residual: Groups) -> Parts:
     """log10 of the plain decay rate over the residual one, by depth and checkpoint."""
     found = {}
     for name, rows, other in plain.pairs(residual):
-        shares = ratios(rates_by_seed(rows), rates_by_seed(other)).values()
+        quotients = ratios(rates_by_seed(rows), rates_by_seed(other))
+        shares = quotients.values()
         found[name] = logs(map(abs, shares))
     return found
 
 
 def rates_by_seed(part: pd.DataFrame) -> dict[int, float]:
-    return dict(zip(sorted(set(part["seed"])), rates(part), strict=True))
+    seeds = sorted(set(part["seed"]))
+    return dict(zip(seeds, rates(part), strict=True))
 
 
 def logs(values: Iterable[float]) -> list[float]:
@@ -220,7 +234,8 @@ def logs(values: Iterable[float]) -> list[float]:
 
 def values_at(rows: pd.DataFrame, value: str, distance: int) -> list[float]:
     """The values at one distance, by seed."""
-    return list(seed_values(chosen(rows, distance=distance), value).values())
+    at_distance = chosen(rows, distance=distance)
+    return list(seed_values(at_distance, value).values())
 
 
 def at_end(rows: pd.DataFrame, value: str) -> list[float]:

@@ -38,14 +38,18 @@ SHALLOWEST = 12
 def claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """One claim per statement; depths and checkpoints are its parts."""
     decide = Judge(says)
-    curves = Groups(at_ends(first(tables["distances"])), VARIANT, TEXT)
+    distances = at_ends(first(tables["distances"]))
+    curves = Groups(distances, VARIANT, TEXT)
     plain = curves.only(arch="plain")
     residual = curves.only(arch="residual")
-    estimates = Groups(tables["estimates"], VARIANT, TEXT).only(depth=DEEPEST, arch="plain")
+    every = Groups(tables["estimates"], VARIANT, TEXT)
+    estimates = every.only(depth=DEEPEST, arch="plain")
     own = published_start(tables, depth=DEEPEST, arch="plain")
-    exact = plain.only(depth=DEEPEST, checkpoint="init") if own else None
+    deepest = plain.only(depth=DEEPEST, checkpoint="init")
+    exact = deepest if own else None
     far = decide.bound("residual C of the ends", residual.each(at_end, "C"))
-    yield from decay(plain, estimates.only(checkpoint="init"), exact, decide)
+    start = estimates.only(checkpoint="init")
+    yield from decay(plain, start, exact, decide)
     yield from u_shape(plain, estimates.only(checkpoint="final"), decide)
     yield near_output(tables, decide)
     yield from coupling(plain, decide)
@@ -60,17 +64,21 @@ def decay(plain: Groups, start: Groups, exact: Groups | None, decide: Judge) -> 
     start: estimates at L = 32 before training; exact: values without probes of the paper's own
     networks, if they are.
     """
-    tails = decide.bound("norms at L=32", plain.only(depth=DEEPEST).each(log_end))
+    log_ends = plain.only(depth=DEEPEST).each(log_end)
+    tails = decide.bound("norms at L=32", log_ends)
     straight = plain.only(checkpoint="init").each(fit_of_means, "R")
     own_falls = {}
     own_ends = {}
-    for name, _, rows in start.pairs(exact) if exact else ():
+    pairs = start.pairs(exact) if exact else ()
+    for name, _, rows in pairs:
         own_falls[name] = falls(rows)
         own_ends[name] = at_end(rows, "C")
     yield judge.contradicted(tails, TABLES)
     yield decide.bound("R² of log R", straight)
-    yield decide.number("fall of R", start.each(falls), without_probes=own_falls)
-    yield decide.number("coupling of the ends", start.each(at_end, "C"), without_probes=own_ends)
+    measured_falls = start.each(falls)
+    yield decide.number("fall of R", measured_falls, without_probes=own_falls)
+    measured_ends = start.each(at_end, "C")
+    yield decide.number("coupling of the ends", measured_ends, without_probes=own_ends)
 
 
 def falls(rows: pd.DataFrame) -> list[float]:
@@ -96,7 +104,8 @@ def u_shape(plain: Groups, final: Groups, decide: Judge) -> Iterator[Claim]:
         slopes = plain.only(checkpoint=checkpoint).each(rise)
         rises[checkpoint] = decide.bound("rise of R", slopes)
     yield judge.together(rises, main="final")
-    yield decide.number("start of the U", final.each(values_at, "R", 0))
+    starts = final.each(values_at, "R", 0)
+    yield decide.number("start of the U", starts)
     yield decide.number("bottom of the U", final.each(bottom))
     yield decide.number("place of the bottom", final.each(places))
     yield decide.number("end of the U", final.each(at_end, "R"))
@@ -141,7 +150,8 @@ def rise(rows: pd.DataFrame) -> list[float]:
     d = wide.columns.to_numpy(float)
     slopes = []
     for _, curve in wide.iterrows():
-        fit = linear(d, np.log10(curve.to_numpy()), name="")
+        logarithms = np.log10(curve.to_numpy())
+        fit = linear(d, logarithms, name="")
         slopes.append(fit.slope)
     return slopes
 
@@ -152,9 +162,11 @@ def near_output(tables: Tables, decide: Judge) -> Claim:
     name = "self-curvature near the output"
     ratios = self_curvature(tables)
     peaks = self_curvature(tables, peak=True)
+    last_third = decide.bound(name, ratios)
+    largest = decide.bound(name, peaks)
     readings = {
-        "last third": decide.bound(name, ratios),
-        "largest against the middle": decide.bound(name, peaks),
+        "last third": last_third,
+        "largest against the middle": largest,
     }
     return judge.together(readings, main="last third")
 
@@ -173,7 +185,8 @@ def self_curvature(tables: Tables, *, peak: bool = False) -> Parts:
     cut = depth - depth // 3
     last = wide.iloc[:, cut:]
     rest = wide.iloc[:, :cut]
-    ratio = last.mean(axis=1) / rest.mean(axis=1)
+    mean_of_rest = rest.mean(axis=1)
+    ratio = last.mean(axis=1) / mean_of_rest
     if peak:
         middle = wide.iloc[:, depth // 2]
         ratio = last.max(axis=1) / middle
@@ -189,7 +202,8 @@ def self_curvatures(tables: Tables) -> pd.DataFrame | None:
     own = chosen(pairs, v=pairs["w"])
     if own.empty:
         return None
-    return per_seed(own, "R", "v")[list(dict.fromkeys(own["v"]))]
+    nodes = list(dict.fromkeys(own["v"]))
+    return per_seed(own, "R", "v")[nodes]
 
 
 def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
@@ -198,7 +212,8 @@ def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
     plain = at_ends(chosen(estimates, arch="plain"))
     deep = plain[plain["depth"] > SHALLOWEST]
     far = deep[deep["distance"] > deep["depth"] // 2]
-    return Groups(far, ["depth", "checkpoint"], TEXT).values("D_smallest", "min")
+    of_networks = Groups(far, ["depth", "checkpoint"], TEXT)
+    return of_networks.values("D_smallest", "min")
 
 
 def seen_below_one(says: Statement, smallest: Parts) -> Claim:
@@ -209,7 +224,8 @@ def seen_below_one(says: Statement, smallest: Parts) -> Claim:
     seen = {}
     listed = []
     for part, values in smallest.items():
-        seen[part] = int((np.asarray(values) < 1).sum())
+        below = np.asarray(values) < 1
+        seen[part] = int(below.sum())
         listed.append(f"{part}: {seen[part]} of {len(values)}")
     detail = f"networks in which it occurs: {', '.join(listed)}"
     least = min(map(min, smallest.values()))
@@ -229,8 +245,11 @@ def measured(tables: Tables) -> pd.DataFrame:
     Only ρ can be the published number to the digit: the probes are others.
     """
     cell = ["depth", "arch"]
-    exact = long_format(first(tables["networks"]), VARIANT, {"rho_max": "rho"})
-    estimates = probes(ends(tables["estimates"]), ends(first(tables["distances"])), tables, cell)
+    networks = first(tables["networks"])
+    exact = long_format(networks, VARIANT, {"rho_max": "rho"})
+    estimated = ends(tables["estimates"])
+    own = ends(first(tables["distances"]))
+    estimates = probes(estimated, own, tables, cell)
     found = pd.concat([paired(exact, tables, cell), estimates], ignore_index=True)
     return found.assign(paired=found["paired"].eq(True))
 
@@ -242,9 +261,11 @@ def ends(distances: pd.DataFrame) -> pd.DataFrame:
     """
     start = chosen(distances, distance=0)
     end = chosen(distances, distance=distances["depth"] - 1)
-    end = end.assign(C=end["C"].clip(upper=1.0))
+    clipped = end["C"].clip(upper=1.0)
+    end = end.assign(C=clipped)
+    at_start = long_format(start, VARIANT, {"R_d0": "R"})
     parts = [
-        long_format(start, VARIANT, {"R_d0": "R"}),
+        at_start,
         long_format(end, VARIANT, {"R_dLminus1": "R", "C_dLminus1": "C"}),
     ]
     return pd.concat(parts, ignore_index=True)

@@ -69,11 +69,14 @@ def _decay(distances: pd.DataFrame, value: str, marks: Marks, fits: Fits | None 
     def draw(ax: Axes, depth: int) -> None:
         texts = []
         shown = at_ends(chosen(table, depth=depth))
-        for (kind, checkpoint), part in groups(shown, ["arch", "checkpoint"]):
+        curves = groups(shown, ["arch", "checkpoint"])
+        for (kind, checkpoint), part in curves:
             means = over_seeds(part, ["distance"], value)
             error_line(ax, means, "distance", kind, checkpoint)
-            _runs(ax, part, value, look(kind, checkpoint)["color"])
-            texts.append((fits or {}).get((depth, kind, checkpoint), ""))
+            colour = look(kind, checkpoint)["color"]
+            _runs(ax, part, value, colour)
+            known = fits or {}
+            texts.append(known.get((depth, kind, checkpoint), ""))
         if fits:
             handles = ax.get_legend_handles_labels()[0]
             ax.legend(handles, texts, loc="upper center", bbox_to_anchor=(0.5, -0.22))
@@ -96,7 +99,8 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
     """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere:
     a bar hides it."""
     means = over_seeds(part, ["distance"], value)
-    wide = means["std"].fillna(0) > 0.5 * means["mean"].abs()
+    spread = means["std"].fillna(0)
+    wide = spread > 0.5 * means["mean"].abs()
     if not wide.any():
         return
     style: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.45, "zorder": 1}
@@ -115,7 +119,8 @@ def _marks(points: Points, table: str = "") -> Marks:
                 mark(ax, distance, value, arch)
         if not table:
             return
-        for metric, distance in (("R_d0", 0), ("R_dLminus1", depth - 1)):
+        ends_of_curve = (("R_d0", 0), ("R_dLminus1", depth - 1))
+        for metric, distance in ends_of_curve:
             published = chosen(printed(table), depth=depth, metric=metric)
             for (arch,), rows in groups(published, ["arch"]):
                 ends = at_ends(rows)
@@ -130,16 +135,20 @@ def dynamics(networks: pd.DataFrame, values: Mapping[str, str], paper: pd.DataFr
     table = first(networks)
     kinds = list(dict.fromkeys(table["arch"]))
     heads = titles(table, "depth")
-    at = {(value, depth): heads[depth] for value, depth in product(values, heads)}
+    pairs = product(values, heads)
+    at = {(value, depth): heads[depth] for value, depth in pairs}
 
     def draw(ax: Axes, key: tuple[str, int]) -> None:
         value, depth = key
-        for (kind,), part in groups(chosen(table, depth=depth), ["arch"]):
+        of_depth = chosen(table, depth=depth)
+        for (kind,), part in groups(of_depth, ["arch"]):
             shift = 0.08 * kinds.index(kind)
             means = over_seeds(part, ["checkpoint"], value)
-            means["place"] = means["checkpoint"].map(CHECKPOINTS.index) + shift
+            places = means["checkpoint"].map(CHECKPOINTS.index)
+            means["place"] = places + shift
             error_line(ax, means, "place", kind, "init", text=label(kind))
-            rows = chosen(paper, metric=PRINTED.get(value, ""), arch=kind, depth=depth)
+            metric = PRINTED.get(value, "")
+            rows = chosen(paper, metric=metric, arch=kind, depth=depth)
             x = [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]]
             hollow(ax, x, rows, str(kind))
         checkpoint_ticks(ax)

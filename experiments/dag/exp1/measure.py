@@ -19,7 +19,8 @@ def measure(experiment: Exp1Deep, cell: Cell, ctx: Context) -> dict[str, Table]:
     trained = on_images(experiment, cell, ctx)
     tables = measure_trained(trained, experiment.metric, ctx)
     paper_images = replace(experiment.metric, subsamples=0)
-    return {**tables, "estimates": estimates(trained, paper_images, experiment.probes, ctx)}
+    estimated = estimates(trained, paper_images, experiment.probes, ctx)
+    return {**tables, "estimates": estimated}
 
 
 def estimates(trained: Trained, metric: InterLayerMetric, probes: int, ctx: Context) -> Table:
@@ -28,7 +29,10 @@ def estimates(trained: Trained, metric: InterLayerMetric, probes: int, ctx: Cont
     rows = []
     for at in on_papers_images(trained, metric):
         nodes = at.network.measured
-        blocks = exact_blocks(at.dag, at.x, at.y, nodes, memory_budget=memory_of(metric))
-        pairs = estimated_metrics(blocks, nodes, probes, ctx.torch_generator(stream_of(at)))
-        rows += [{"checkpoint": at.checkpoint, **row} for row in estimates_by_distance(pairs)]
+        budget = memory_of(metric)
+        blocks = exact_blocks(at.dag, at.x, at.y, nodes, memory_budget=budget)
+        generator = ctx.torch_generator(stream_of(at))
+        pairs = estimated_metrics(blocks, nodes, probes, generator)
+        by_distance = estimates_by_distance(pairs)
+        rows += [{"checkpoint": at.checkpoint, **row} for row in by_distance]
     return rows

@@ -66,12 +66,14 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         distances = self.tables["distances"]
         networks = self.tables["networks"]
         paper = printed(self.experiment.claimed)
+        coupling = partial(draw.coupling, distances, self._points("C"))
+        dynamics = partial(draw.dynamics, networks, DYNAMICS, paper)
         return {
-            self.coupling_figure: partial(draw.coupling, distances, self._points("C")),
+            self.coupling_figure: coupling,
             self.resonance_figure: partial(
                 draw.resonance, distances, self._points("R"), self.printed_ends
             ),
-            self.dynamics_figure: partial(draw.dynamics, networks, DYNAMICS, paper),
+            self.dynamics_figure: dynamics,
         }
 
     def _points(self, value: str) -> list[tuple[int, int, float, str]]:
@@ -81,14 +83,16 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         found = []
         for of, depth, distance, name in self.points:
             if of == value:
-                found.append((depth, distance, says[name].number, self.plain))
+                number = says[name].number
+                found.append((depth, distance, number, self.plain))
         return found
 
     def statistics(self) -> list[Statistic]:
         distances = self.tables["distances"]
         where = [*VARIANT, "checkpoint"]
         rows = []
-        for value, figure in (("C", self.coupling_figure), ("R", self.resonance_figure)):
+        drawn = (("C", self.coupling_figure), ("R", self.resonance_figure))
+        for value, figure in drawn:
             about: dict[str, Any] = {"figure": figure}
             rows += summary.decay_fits(distances, value, keys=where, **about)
             compared = distances[distances["checkpoint"] != "mid"]
@@ -108,7 +112,8 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         return self.rounded(claims.measured(self.tables))
 
     def notes(self) -> list[str]:
-        return without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
+        companion = self.beside.get(WITHOUT_NORM, {})
+        return without_norm_note(companion.get("distances"))
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
@@ -126,7 +131,8 @@ class SpectralNormAnalysis(ResonanceAnalysis):
         return spectral_norm_claims.claims(self.tables, says)
 
     def notes(self) -> list[str]:
-        deeper = self.beside.get(DEEPER, {}).get("distances")
+        companion = self.beside.get(DEEPER, {})
+        deeper = companion.get("distances")
         return norms_note(self.tables["distances"], deeper)
 
 
@@ -160,11 +166,13 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
     """Section 5.1's fall of the norms, in spectrally normalised networks. deeper: `distances` at L
     = 32, if any."""
     listed = []
-    for depth, table in ((12, distances), (32, deeper)):
+    depths = ((12, distances), (32, deeper))
+    for depth, table in depths:
         if table is None:
             continue
         for checkpoint in ENDS:
-            part = chosen(first(table), depth=depth, arch="plain_sn", checkpoint=checkpoint)
+            rows = first(table)
+            part = chosen(rows, depth=depth, arch="plain_sn", checkpoint=checkpoint)
             if len(part):
                 fall = log_fall(part)
                 spread = f"seeds {min(fall):.2f} to {max(fall):.2f}, n = {len(fall)}"
@@ -192,7 +200,8 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
     if distances is None:
         return []
     listed = []
-    for (depth,), part in groups(first(distances), ["depth"]):
+    by_depth = groups(first(distances), ["depth"])
+    for (depth,), part in by_depth:
         listed.append(f"L = {depth}: {orders_of(part)} (n = {part['seed'].nunique()})")
     text = (
         "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms "

@@ -41,7 +41,8 @@ class Exp1Resonance(InterLayer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not set(self.arch) & set(self.model.archs):
+        known = set(self.arch) & set(self.model.archs)
+        if not known:
             c.one_of(f"experiment.arch of model={self.model.kind}", self.arch, self.model.archs)
 
     def cells(self) -> list[c.Cell]:

@@ -32,7 +32,8 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
 
 def normalised(table: pd.DataFrame) -> Groups:
     """The spectrally normalised networks before and after training."""
-    return Groups(at_ends(chosen(table, arch=PLAIN)), VARIANT, TEXT)
+    ends = at_ends(chosen(table, arch=PLAIN))
+    return Groups(ends, VARIANT, TEXT)
 
 
 def accuracies(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
@@ -44,7 +45,8 @@ def accuracies(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     shares = {}
     for name, values in plain.items():
         shares[name] = [values[seed] / start[seed] for seed in values if seed in start]
-    percent = Groups(in_percent(final), ["depth"], "L={depth}").only(arch="residual")
+    by_depth = Groups(in_percent(final), ["depth"], "L={depth}")
+    percent = by_depth.only(arch="residual")
     yield decide.bound("accuracy drops", shares)
     yield decide.number("accuracy of residual networks", percent.values("percent"))
 
@@ -66,9 +68,11 @@ def decay(curves: Groups, decide: Judge) -> Iterator[Claim]:
     init = curves.only(checkpoint="init")
     final = curves.only(checkpoint="final")
     shallow = final.only(depth=SHALLOW)
-    deeper = Groups(final.table[final.table["depth"] > SHALLOW], VARIANT, TEXT)
+    deep = final.table[final.table["depth"] > SHALLOW]
+    deeper = Groups(deep, VARIANT, TEXT)
     yield decide.on_own("R² of log R", init.each(fit_of_means, "R"))
-    yield decide.on_own("decay in orders", init.only(depth=DEEP).each(log_fall))
+    falls = init.only(depth=DEEP).each(log_fall)
+    yield decide.on_own("decay in orders", falls)
     yield decide.bound("decay after training", deeper.each(log_fall))
     yield decide.number("plateau of R", shallow.values("R", "mean"))
     yield decide.bound("flatness of R", shallow.each(losses))
@@ -77,4 +81,5 @@ def decay(curves: Groups, decide: Judge) -> Iterator[Claim]:
 def losses(rows: pd.DataFrame) -> list[float]:
     """Share of R(0) that is lost at the largest distance, seed by seed."""
     wide = per_seed(rows, "R")
-    return list(1 - wide[wide.columns.max()] / wide[0])
+    last = wide[wide.columns.max()]
+    return list(1 - last / wide[0])

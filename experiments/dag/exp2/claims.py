@@ -62,7 +62,8 @@ def claims(tables: Tables, classes: int, says: Mapping[str, Statement]) -> Itera
 def wide(far: pd.DataFrame, column: str) -> dict[tuple[int, str], pd.DataFrame]:
     """Tables by depth and checkpoint, of at least two widths."""
     found = {}
-    for (depth, checkpoint), part in groups(far, ["depth", "checkpoint"]):
+    networks = groups(far, ["depth", "checkpoint"])
+    for (depth, checkpoint), part in networks:
         table = per_seed(part, column, "d_u").sort_index(axis=1)
         if len(table.columns) > 1 and len(table):
             found[int(depth), str(checkpoint)] = table
@@ -83,7 +84,8 @@ def of_means(
     for keys, table in tables.items():
         if keys[1] == checkpoint:
             log = statistic is spread
-            found[text(keys)] = jackknife(table, lambda t: statistic(t.mean()), log=log)
+            of_seeds = jackknife(table, lambda t: statistic(t.mean()), log=log)
+            found[text(keys)] = of_seeds
     return found
 
 
@@ -98,7 +100,8 @@ def suppression(stable_rank: Configurations) -> Parts:
 
 def smallest_step(means: pd.Series[float]) -> float:
     """The smallest step between neighbouring widths."""
-    return float(means.diff().iloc[1:].min())
+    steps = means.diff().iloc[1:]
+    return float(steps.min())
 
 
 def spread(means: pd.Series[float]) -> float:
@@ -115,7 +118,8 @@ def slope(means: pd.Series[float]) -> float:
 
 def preferred(table: pd.DataFrame) -> pd.DataFrame:
     """The columns of the widths from PREFERRED to WIDE."""
-    return table[[d for d in table.columns if PREFERRED <= d <= WIDE]]
+    widths = [d for d in table.columns if PREFERRED <= d <= WIDE]
+    return table[widths]
 
 
 def twofold(coupling: Configurations) -> dict[tuple[int, str], Pseudovalues]:
@@ -134,24 +138,29 @@ def less_sensitive(
     """Range of D_far over that of C_far, of the means over seeds of the preferred widths."""
     found = {}
     for keys in stable_rank.keys() & coupling.keys():
-        both = joined(preferred(stable_rank[keys]), preferred(coupling[keys]))
+        couplings = preferred(coupling[keys])
+        both = joined(preferred(stable_rank[keys]), couplings)
         if len(both.columns) > 2:
             found[keys] = jackknife(both, _ratio_of_ranges, log=True)
     return found
 
 
 def _ratio_of_ranges(both: pd.DataFrame) -> float:
-    return spread(both[0].mean()) / spread(both[1].mean())
+    of_ranks = spread(both[0].mean())
+    return of_ranks / spread(both[1].mean())
 
 
 def summarised(says: Statement, ranges: Mapping[tuple[int, str], Pseudovalues]) -> Claim:
     """Decided before training at L = SHALLOW, of which the paragraph speaks; variants: the rest."""
     readings = {}
-    for keys in sorted(ranges, key=lambda at: (at[0], ENDS.index(at[1]))):
-        readings[text(keys)] = judge.bound(says, {text(keys): ranges[keys]})
+    order = sorted(ranges, key=lambda at: (at[0], ENDS.index(at[1])))
+    for keys in order:
+        name = text(keys)
+        readings[name] = judge.bound(says, {name: ranges[keys]})
     if not readings:
         return judge.bound(says, {})
-    return judge.together(readings, main=text((SHALLOW, "init")))
+    main = text((SHALLOW, "init"))
+    return judge.together(readings, main=main)
 
 
 def printed_values() -> pd.DataFrame:
@@ -167,7 +176,8 @@ def joined(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 def shares(table: pd.DataFrame, classes: int) -> list[float]:
     """The largest D_far/min(d_u, K − 1) over the widths, by seed."""
     bounds = [min(d, classes - 1) for d in table.columns]
-    return list(table.div(bounds, axis=1).max(axis=1, skipna=False))
+    relative = table.div(bounds, axis=1)
+    return list(relative.max(axis=1, skipna=False))
 
 
 def deeper(stable_rank: Configurations, decide: Judge) -> Iterator[Claim]:
@@ -182,14 +192,16 @@ def deeper(stable_rank: Configurations, decide: Judge) -> Iterator[Claim]:
         if shallow is None or deep is None:
             continue
         both = joined(shallow, deep)
-        for d in sorted(set(shallow.columns) & set(deep.columns)):
+        common = set(shallow.columns) & set(deep.columns)
+        for d in sorted(common):
             below = jackknife(both, partial(percent_at, d))
             if checkpoint == "final":
                 final[f"d_u={d}"] = below
             elif d >= FROM:
                 wide_ones[f"d_u={d}"] = below
         if checkpoint == "final":
-            average = {"": jackknife(both, lambda t: float(percent_below(t).mean()))}
+            of_seeds = jackknife(both, lambda t: float(percent_below(t).mean()))
+            average = {"": of_seeds}
     yield decide.bound("D_far of the deeper net", wide_ones)
     yield judge.contradicted(decide.bound("D_far after training", final), TABLES)
     yield decide.bound("no direction after training", average)
@@ -197,7 +209,8 @@ def deeper(stable_rank: Configurations, decide: Judge) -> Iterator[Claim]:
 
 def percent_below(both: pd.DataFrame) -> pd.Series[float]:
     """How many percent the second table's means over seeds lie below the first's, by width."""
-    return 100 * (1 - both[1].mean() / both[0].mean())
+    ratio = both[1].mean() / both[0].mean()
+    return 100 * (1 - ratio)
 
 
 def percent_at(d_u: int, both: pd.DataFrame) -> float:
@@ -213,13 +226,16 @@ def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> l
     no mean, no chance.
     """
     part = chosen(table, part="gauss_newton")
-    narrow = part[part["d_u"] < part["d_u"].max()]  # in the widest network nothing is narrow
-    excess = narrow.assign(excess=narrow["rank"] - narrow["d_u"].clip(upper=classes - 1))
+    widest = part["d_u"].max()
+    narrow = part[part["d_u"] < widest]  # in the widest network nothing is narrow
+    allowed = narrow["d_u"].clip(upper=classes - 1)
+    excess = narrow.assign(excess=narrow["rank"] - allowed)
     found = []
     for block in ("example", "mean"):
         largest = {}
         listed = []
-        by = Groups(chosen(excess, block=block), ["depth", "checkpoint"], "L={depth} {checkpoint}")
+        of_block = chosen(excess, block=block)
+        by = Groups(of_block, ["depth", "checkpoint"], "L={depth} {checkpoint}")
         for name, rows in by.items():
             of_seeds = rows.groupby("seed")["excess"].max()
             largest[name] = float(of_seeds.max())
@@ -238,7 +254,8 @@ def measured(tables: Tables) -> pd.DataFrame:
     """
     rows = first(tables["far"])
     if "C_cut_estimate" in rows:
-        rows = rows.assign(C_estimate=rows["C_cut_estimate"].fillna(rows["C_estimate"]))
+        cut = rows["C_cut_estimate"].fillna(rows["C_estimate"])
+        rows = rows.assign(C_estimate=cut)
     exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
     far = long_format(rows, KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
     far = probes(far, exact, tables, KEYS[:2])
@@ -250,14 +267,17 @@ def measured(tables: Tables) -> pd.DataFrame:
 
 def accuracy(tables: Tables) -> pd.DataFrame:
     """Test accuracy in percent, one row per seed."""
-    return long_format(in_percent(tables["networks"]), KEYS, {"test_acc_percent": "percent"})
+    networks = in_percent(tables["networks"])
+    return long_format(networks, KEYS, {"test_acc_percent": "percent"})
 
 
 def as_described(tables: Tables) -> pd.DataFrame:
     """The same numbers from exact blocks of networks of the base width that the text has, where
     enough seeds are measured to judge them."""
-    exact = long_format(first(tables["far"]), KEYS, {"D_far": "D", "C_far": "C"})
+    rows = first(tables["far"])
+    exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
     found = pd.concat([exact, accuracy(tables)], ignore_index=True)
-    seeds = found.groupby(["metric", *KEYS])["seed"].transform("nunique")
+    networks = found.groupby(["metric", *KEYS])
+    seeds = networks["seed"].transform("nunique")
     enough = found[seeds >= judge.FEWEST_SEEDS]
     return enough.assign(paired=False, base_width=DESCRIBED_WIDTH)

@@ -68,13 +68,17 @@ def measure_trained(
         here = {"checkpoint": at.checkpoint}
         generator = ctx.torch_generator(stream_of(at))
         far |= estimates(blocks, nodes, experiment.probes, generator)
-        ranks = rank_rows(at.dag, nodes, at.x, at.y, experiment.rank_examples, budget)
-        network = {**here, **scores_at(trained, at.checkpoint), "status": "ok"}
+        examples = experiment.rank_examples
+        ranks = rank_rows(at.dag, nodes, at.x, at.y, examples, budget)
+        scores = scores_at(trained, at.checkpoint)
+        network = {**here, **scores, "status": "ok"}
+        certificate = of_blocks(at.dag, at.x, at.y, blocks, ctx, **here)
+        pairs = [{**here, **row, "status": status_of(row)} for row in rows]
         return {
             "networks": [network],
-            "certificate": of_blocks(at.dag, at.x, at.y, blocks, ctx, **here),
+            "certificate": certificate,
             "far": [far],
-            "pairs": [{**here, **row, "status": status_of(row)} for row in rows],
+            "pairs": pairs,
             "ranks": [here | row for row in ranks],
         }
 
@@ -92,7 +96,8 @@ def far_pairs(nodes: Sequence[str]) -> list[Pair]:
     """Pairs (i, j) of measured blocks with i < L/2 < j: the narrow layer lies strictly between
     them."""
     middle = len(nodes) // 2
-    return list(product(nodes[:middle], nodes[middle + 1 :]))
+    after = nodes[middle + 1 :]
+    return list(product(nodes[:middle], after))
 
 
 def far_rows(blocks: Blocks, nodes: Sequence[str]) -> list[Row]:
@@ -100,7 +105,8 @@ def far_rows(blocks: Blocks, nodes: Sequence[str]) -> list[Row]:
     diagonal = {v: resonance(blocks[v, v]) for v in nodes}
     rows = []
     for v, w in far_pairs(nodes):
-        row: Row = {"v": v, "w": w, "R": resonance(blocks[v, w])}
+        norm = resonance(blocks[v, w])
+        row: Row = {"v": v, "w": w, "R": norm}
         row["C"] = coupling(row["R"], diagonal[v], diagonal[w])
         row["D"] = stable_rank(blocks[v, w])
         rows.append(row)
@@ -143,15 +149,18 @@ def rank_rows(
     factors = gauss_newton_factors(dag, x, y, nodes)
     by_example = {}
     for v, factor in factors.items():
-        by_example[v] = factor.view(len(x), -1, factor.shape[1])[:examples]
+        by_image = factor.view(len(x), -1, factor.shape[1])
+        by_example[v] = by_image[:examples]
     rows: list[Row] = []
     for v, w in pairs:
         here = {"v": v, "w": w, "block": "example"}
-        rank = int(product_rank(by_example[v], by_example[w]).max())
+        ranks_of_examples = product_rank(by_example[v], by_example[w])
+        rank = int(ranks_of_examples.max())
         rows.append({**here, "part": "gauss_newton", "examples": examples, "rank": rank})
         rows.append({**here, "part": "total", "examples": examples, "rank": ranks[v, w]})
         here["block"] = "mean"
-        rank = int(matrix_rank(factors[v].mT @ factors[w]))
+        mean_block = factors[v].mT @ factors[w]
+        rank = int(matrix_rank(mean_block))
         rows.append({**here, "part": "gauss_newton", "examples": len(x), "rank": rank})
     return rows
 
@@ -161,5 +170,6 @@ def product_rank(left: Tensor, right: Tensor) -> Tensor:
     Shapes (B, r, d)."""
     _, r_left = torch.linalg.qr(left.mT, mode="r")
     _, r_right = torch.linalg.qr(right.mT, mode="r")
-    tolerance = max(left.shape[2], right.shape[2]) * EPS
+    widest = max(left.shape[2], right.shape[2])
+    tolerance = widest * EPS
     return matrix_rank(r_left @ r_right.mT, rtol=tolerance)

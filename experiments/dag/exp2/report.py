@@ -41,9 +41,10 @@ class BottleneckAnalysis(WithAuthors):
     def figures(self) -> Figures:
         far = self.tables["far"]
         classes = self.experiment.dataset.classes
+        curves = partial(coupling_and_resonance, far)
         return {
             "fig4_stable_rank": partial(stable_rank, far, classes),
-            "coupling_and_resonance": partial(coupling_and_resonance, far),
+            "coupling_and_resonance": curves,
         }
 
     def statistics(self) -> list[Statistic]:
@@ -55,7 +56,8 @@ class BottleneckAnalysis(WithAuthors):
         return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return exp2_claims.claims(self.tables, self.experiment.dataset.classes, says)
+        classes = self.experiment.dataset.classes
+        return exp2_claims.claims(self.tables, classes, says)
 
     def measured(self) -> pd.DataFrame:
         published = exp2_claims.measured(self.tables)
@@ -90,7 +92,8 @@ def coupling_and_resonance(far: pd.DataFrame) -> Figure:
 
     def draw(ax: Axes, key: tuple[str, int]) -> None:
         value, depth = key
-        shown = paper[(paper["depth"] == depth) & (value == "C")]
+        of_depth = paper["depth"] == depth
+        shown = paper[of_depth & (value == "C")]
         _lines(ax, chosen(table, depth=depth), f"{value}_estimate", shown)
         if value == "R":
             ax.set_yscale("log")

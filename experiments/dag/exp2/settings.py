@@ -55,11 +55,13 @@ class Exp2Bottleneck(InterLayer):
         for params in self.combinations():
             if int(params["d_u"]) <= self.model.width:
                 depth = int(params["depth"])
-                size = (0.5 + depth * (self.model.width / 512) ** 2) * self.metric.examples / 64
+                scale = (self.model.width / 512) ** 2
+                size = (0.5 + depth * scale) * self.metric.examples / 64
                 metrics = (self.metric.subsamples + 2) * size
                 training = self.training.epochs * self.epoch_seconds(depth)
                 seconds = 5 + (metrics if params["phase"] == "init" else training + 2 * metrics)
-                cells.append(c.Cell(params, round(seconds, 1), self.peak_gib(depth)))
+                memory = self.peak_gib(depth)
+                cells.append(c.Cell(params, round(seconds, 1), memory))
         return cells
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
@@ -69,7 +71,8 @@ class Exp2Bottleneck(InterLayer):
             "width": self.model.width,
         }
         ends = {"outputs": self.dataset.classes, "activation": self.activation}
-        return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape, **ends}
+        initial = initial_setting(self.model.initial)
+        return {**initial, "builder": "bottleneck_mlp", **shape, **ends}
 
     def companions(self) -> Mapping[str, c.Companion]:
         """The networks of the base width that the text has, where these are the published ones."""

@@ -42,11 +42,14 @@ ZERO = (
 
 def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
     """activation, gap and E[σ''²] at a checkpoint, means over seeds, on the papers' images."""
-    gap = over_seeds(chosen(first(gaps), checkpoint=checkpoint), ["activation"], "gap")
+    rows = chosen(first(gaps), checkpoint=checkpoint)
+    gap = over_seeds(rows, ["activation"], "gap")
     curvature = chosen(first(networks), checkpoint=checkpoint)
     means = over_seeds(curvature, ["activation"], "sigma_pp_squared")
-    means = means.rename(columns={"mean": "curvature"})[["activation", "curvature"]]
-    return gap.rename(columns={"mean": "gap"}).merge(means, on="activation")
+    renamed = means.rename(columns={"mean": "curvature"})
+    means = renamed[["activation", "curvature"]]
+    gaps_of_means = gap.rename(columns={"mean": "gap"})
+    return gaps_of_means.merge(means, on="activation")
 
 
 def correlations(
@@ -63,9 +66,11 @@ def correlations(
             "figure": figure,
             "where": f"Fig. 5, {SECTION}",
         }
-        found.append(stats.linear(points["curvature"], points["gap"], **about))
+        line = stats.linear(points["curvature"], points["gap"], **about)
+        found.append(line)
         about["name"] = "rank of gap and E[σ''²]"
-        found.append(stats.spearman(points["curvature"], points["gap"], **about))
+        rank = stats.spearman(points["curvature"], points["gap"], **about)
+        found.append(rank)
     return found
 
 
@@ -103,10 +108,11 @@ def without_norm(
     falls = decays(first(tables["distances"]))
     percent = percents(smooth(networks))
     at_start = facts(start, same)
+    known = printed_again(percent) if same else {}
     accuracy = judge.bound(
         says["accuracy of smooth activations"],
         percent,
-        same=printed_again(percent) if same else {},
+        same=known,
     )
     yield from zero_tensor(tables, says)
     yield judge.number(says["linear fit of the gap"], start, same=at_start)
@@ -127,7 +133,8 @@ def with_norm(gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statement])
     """The claims of Exp. 3b."""
     networks = tables["networks"]
     judged = Judge(says)
-    final = by_activation(chosen(first(gaps), checkpoint="final")).each(seed_values, "gap")
+    trained = chosen(first(gaps), checkpoint="final")
+    final = by_activation(trained).each(seed_values, "gap")
     relu = final.get("relu", {})
     flat = {}
     added = {}
@@ -175,7 +182,8 @@ def r2_of_means(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> 
     gap, curvature = wide_points(gaps, networks, checkpoint)
 
     def r2(sample: pd.DataFrame) -> float:
-        return stats.linear(curvature.loc[sample.index].mean(), sample.mean(), name="").r2
+        means = curvature.loc[sample.index].mean()
+        return stats.linear(means, sample.mean(), name="").r2
 
     return jackknife(gap, r2)
 
@@ -190,7 +198,8 @@ def power_of_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: s
 
     def slope(sample: pd.DataFrame) -> float:
         y = np.log(sample.mean())
-        return stats.linear(x.loc[sample.index].mean(), y, name="").slope
+        means = x.loc[sample.index].mean()
+        return stats.linear(means, y, name="").slope
 
     return jackknife(gap, slope)
 
@@ -201,13 +210,15 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
     found: Parts = {}
     for activation, part in by_activation(first(gaps)).items():
         wide = per_seed(part, "gap", "checkpoint")
-        if {"mid", "final"} <= set(wide.columns) and (wide["mid"] > 0).any():
+        trained = {"mid", "final"} <= set(wide.columns)
+        if trained and (wide["mid"] > 0).any():
             found[activation] = jackknife(wide[["mid", "final"]], _late_change)
     return found
 
 
 def _late_change(sample: pd.DataFrame) -> float:
-    return float(sample["final"].mean() / sample["mid"].mean() - 1)
+    middle = sample["mid"].mean()
+    return float(sample["final"].mean() / middle - 1)
 
 
 def rank_claim(
@@ -228,7 +239,8 @@ def rank_claim(
     lost = total = 0
     for checkpoint in checkpoints:
         every, curvature = wide_points(gaps, networks, checkpoint)
-        gap = every[np.isfinite(every).all(axis=1)]
+        complete = np.isfinite(every).all(axis=1)
+        gap = every[complete]
         lost += len(every) - len(gap)
         total += len(every)
         samples = [gap]
@@ -237,18 +249,21 @@ def rank_claim(
         rho = []
         for sample in samples:
             means = curvature.loc[sample.index].mean()
-            rho.append(stats.spearman(means, sample.mean(), name="").statistic)
+            rank = stats.spearman(means, sample.mean(), name="")
+            rho.append(rank.statistic)
         kept = [agrees(says, value) for value in rho]
         verdict = _unanimous(kept) if len(gap) >= judge.FEWEST_SEEDS else decide(None)
         of_checkpoint = withheld(verdict, len(every) - len(gap))
         found[checkpoint] = judge.claim(says, of_checkpoint, rho[0])
-        order = ", ".join(f"{a} {g:.3g}" for a, g in gap.mean().sort_values().items())
+        ordered = gap.mean().sort_values()
+        order = ", ".join(f"{a} {g:.3g}" for a, g in ordered.items())
         listed.append(
             f"{checkpoint}: ρ = {rho[0]:.3f}, {min(rho):.3f} to {max(rho):.3f} without a seed "
             f"({order})"
         )
     made = judge.together(found, main)
-    return replace(made, detail=joined(lost_text(lost, total, "seeds"), *listed, made.detail))
+    lost_seeds = lost_text(lost, total, "seeds")
+    return replace(made, detail=joined(lost_seeds, *listed, made.detail))
 
 
 def _unanimous(kept: Sequence[bool]) -> Verdict:
@@ -270,7 +285,8 @@ def agrees(says: Statement, value: float) -> bool:
 def p_of_ranking(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame) -> Claim:
     """The exact p of the rank correlation at init, with the smallest that five activations
     allow."""
-    ranks = [s for s in correlations(gaps, networks) if s.kind == "spearman"]
+    fits = correlations(gaps, networks)
+    ranks = [s for s in fits if s.kind == "spearman"]
     rank = ranks[0]
     detail = (
         f"n = {rank.n_a} activations, ρ = {rank.statistic:.3f}; exact over all orders; the "
@@ -280,7 +296,8 @@ def p_of_ranking(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame) ->
         return judge.claim(says, "inconclusive", rank.p, detail)
     if not says.holds(rank.p_min):
         detail += ": no data could give the printed p by an exact test"
-    return judge.minor_error(judge.exact(says, rank.p, detail), RANKING)
+    made = judge.exact(says, rank.p, detail)
+    return judge.minor_error(made, RANKING)
 
 
 def zero_tensor(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
@@ -297,14 +314,17 @@ def zero_tensor(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
         return [zero]
     part = piecewise_linear(tables["stochastic"])
     networks = Groups(part, ["activation", "checkpoint"], "{activation} {checkpoint}")
-    return [zero, judge.bound(ratio, networks.values("gap_stochastic", "max"), known=2)]
+    largest_gap = networks.values("gap_stochastic", "max")
+    return [zero, judge.bound(ratio, largest_gap, known=2)]
 
 
 def decays(distances: pd.DataFrame) -> dict[str, list[float]]:
     """Pseudovalues of R² of log Σ‖H^T‖ and log Σ‖H^GN‖ against d at init, smooth activations."""
     found: Parts = {}
-    for activation, part in by_activation(smooth(chosen(distances, checkpoint="init"))).items():
-        shorter = part[part["distance"] < part["distance"].max()]
+    init = smooth(chosen(distances, checkpoint="init"))
+    for activation, part in by_activation(init).items():
+        last = part["distance"].max()
+        shorter = part[part["distance"] < last]
         found[f"{activation} H^GN"] = fit_of_means(part, "gn")
         found[f"{activation} H^T"] = fit_of_means(shorter, "tensor")
     return found

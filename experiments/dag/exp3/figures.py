@@ -53,10 +53,12 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
             published = chosen(paper, activation=row.activation)
             own = chosen(published, checkpoint=checkpoint, metric="gap_global")
             at = chosen(published, metric="E_sigma_pp_sq")
-            hollow(ax, list(at["mean"])[: len(own)], own, row.activation)
+            places = list(at["mean"])[: len(own)]
+            hollow(ax, places, own, row.activation)
         fit = stats.linear(points["curvature"], points["gap"], name="")
         rank = stats.spearman(points["curvature"], points["gap"], name="")
-        x = np.array([0.0, points["curvature"].max()])
+        largest = points["curvature"].max()
+        x = np.array([0.0, largest])
         line = fit.intercept + fit.slope * x
         ax.plot(x, line, color="black", linestyle=":", linewidth=1, label="linear fit")
         return f"{label(checkpoint)}\nR² = {fit.r2:.3f}, ρ = {rank.statistic:.2f}"
@@ -80,13 +82,15 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     def draw(ax: Axes, activation: str) -> str:
         own = chosen(table, activation=activation)
         for value, metric in metrics.items():
-            for (checkpoint,), part in groups(at_ends(own), ["checkpoint"]):
+            curves = groups(at_ends(own), ["checkpoint"])
+            for (checkpoint,), part in curves:
                 means = over_seeds(part, ["distance"], value)
                 means = means[means["mean"] > 0]
                 text = f"{LABELS[value]}, {label(checkpoint)}"
                 if len(means):
                     error_line(ax, means, "distance", value, checkpoint, text=text)
-            rows = chosen(paper, metric=metric, activation=activation).dropna(subset=["mean"])
+            of_activation = chosen(paper, metric=metric, activation=activation)
+            rows = of_activation.dropna(subset=["mean"])
             if len(rows):  # Exp. 3b has no such table
                 hollow(ax, list(rows["distance"]), rows, value)
         zero = ""
@@ -119,7 +123,8 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
     paper = chosen(printed("exp3_stochastic"), metric="abs_rel_discrepancy_percent")
     known = set(means["probes"])
     counts = [count for count in (TEXT_PROBES, PAPER_PROBES) if count in known]
-    heads = crossed({n: f"{n} probes" for n in counts or sorted(known)[:2]})
+    shown_counts = counts or sorted(known)[:2]
+    heads = crossed({n: f"{n} probes" for n in shown_counts})
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
         part = chosen(means, probes=key[0], checkpoint=key[1])

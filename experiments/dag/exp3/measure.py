@@ -65,12 +65,12 @@ def compare_gaps(
     rows = []
     for at in on_papers_images(trained, metric):
         nodes = at.network.measured
-        exact = exact_gap(blocks_of(at.dag, nodes, at.x, at.y, metric), nodes)
+        blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
+        exact = exact_gap(blocks, nodes)
         generator = ctx.torch_generator(stream_of(at))
         for count, draw in product(probes, range(draws)):
-            norms = part_norms(
-                at.dag, at.x, at.y, nodes, _pairs(nodes), count, generator, stream="shared"
-            )
+            pairs = _pairs(nodes)
+            norms = part_norms(at.dag, at.x, at.y, nodes, pairs, count, generator, stream="shared")
             gap = gap_of_norms(norms.values())
             row = {
                 "checkpoint": at.checkpoint,
@@ -82,7 +82,8 @@ def compare_gaps(
                 "status": ZERO,
             }
             if exact > 0:
-                row |= {"discrepancy_percent": 100 * (gap / exact - 1), "status": "ok"}
+                discrepancy = 100 * (gap / exact - 1)
+                row |= {"discrepancy_percent": discrepancy, "status": "ok"}
             rows.append(row)
     return rows
 
@@ -90,15 +91,16 @@ def compare_gaps(
 def gap_of_norms(norms: Iterable[PartNorms]) -> float:
     """The gap of estimated norms of the parts of all pairs."""
     pairs = list(norms)
-    return gn_gap_of_sums(
-        [pair.tensor.value for pair in pairs], [pair.gauss_newton.value for pair in pairs]
-    )
+    tensor = [pair.tensor.value for pair in pairs]
+    gauss_newton = [pair.gauss_newton.value for pair in pairs]
+    return gn_gap_of_sums(tensor, gauss_newton)
 
 
 def measure_stochastic(experiment: Exp3Stochastic, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and compare estimates of its gap with the exact one."""
     trained = on_images(experiment, cell, ctx)
-    tables = compare(trained, experiment, str(cell.params["activation"]), ctx)
+    activation = str(cell.params["activation"])
+    tables = compare(trained, experiment, activation, ctx)
     return {**tables, **trained.origin_table()}
 
 
@@ -133,7 +135,8 @@ def compare(
             if exact > 0:
                 percent = 100 * predicted_error(blocks, nodes, count)
             predicted.append({**where, "percent": percent, "status": status})
-        ctx.progress(CHECKPOINTS.index(checkpoint) + 1, len(CHECKPOINTS), checkpoint)
+        done = CHECKPOINTS.index(checkpoint) + 1
+        ctx.progress(done, len(CHECKPOINTS), checkpoint)
     return {"draws": rows, "predicted": predicted, "certificate": certificate}
 
 
@@ -151,9 +154,8 @@ def norms_of(blocks: BlockSplit, nodes: Sequence[str], part: str) -> list[float]
 
 def exact_gap(blocks: BlockSplit, nodes: Sequence[str]) -> float:
     """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w."""
-    return gn_gap_of_sums(
-        norms_of(blocks, nodes, "tensor"), norms_of(blocks, nodes, "gauss_newton")
-    )
+    tensor = norms_of(blocks, nodes, "tensor")
+    return gn_gap_of_sums(tensor, norms_of(blocks, nodes, "gauss_newton"))
 
 
 def estimate(
@@ -169,11 +171,14 @@ def estimate(
     for w, sources in _targets(nodes):
         last = blocks.tensor[w, w]
         size = (probes, last.shape[1])
-        z = rademacher(size, last.dtype, generator).to(last.device)
+        signs = rademacher(size, last.dtype, generator)
+        z = signs.to(last.device)
         for part in sums:
             pairs = [part_of(blocks, part)[v, w] for v in sources]
-            squares = (z @ torch.cat(pairs).mT).double().square()
-            images = squares.split([len(pair) for pair in pairs], 1)
+            products = z @ torch.cat(pairs).mT
+            squares = products.double().square()
+            rows = [len(pair) for pair in pairs]
+            images = squares.split(rows, 1)
             means = [float(image.sum(1).mean()) for image in images]
             sums[part] += math.fsum(math.sqrt(mean) for mean in means)
     return gn_gap_of_sums([sums["tensor"]], [sums["gauss_newton"]])
@@ -193,12 +198,15 @@ def predicted_error(blocks: BlockSplit, nodes: Sequence[str], probes: int) -> fl
         last = blocks.tensor[w, w]
         size = last.shape[1]
         m = torch.zeros(size, size, dtype=torch.float64, device=last.device)
-        for v, (part, sign) in product(sources, PARTS.items()):
+        terms = product(sources, PARTS.items())
+        for v, (part, sign) in terms:
             block = part_of(blocks, part)[v, w].double()
             norm = resonance(block)
             if norm > 0:
-                m += sign * (block.mT @ block) / (2 * norm * totals[part])
-        off_diagonal = m.square().sum() - m.diagonal().square().sum()
+                scale = 2 * norm * totals[part]
+                m += sign * (block.mT @ block) / scale
+        squares = m.square().sum()
+        off_diagonal = squares - m.diagonal().square().sum()
         variance += 2 * float(off_diagonal) / probes
     return math.sqrt(variance)
 

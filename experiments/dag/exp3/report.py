@@ -61,22 +61,23 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 
     def figures(self) -> Figures:
         tables = self.tables
+        parts = partial(draw.parts, tables["distances"], self.paper)
         return {
             self.gap_figure: partial(
                 draw.gap_and_curvature, self.gaps, tables["networks"], self.paper
             ),
-            self.parts_figure: partial(draw.parts, tables["distances"], self.paper),
+            self.parts_figure: parts,
         }
 
     def statistics(self) -> list[Statistic]:
         distances = self.tables["distances"]
         keys = ["activation"]
-        rows = claims.correlations(self.gaps, self.tables["networks"], self.gap_figure)
+        networks = self.tables["networks"]
+        rows = claims.correlations(self.gaps, networks, self.gap_figure)
         rows += summary.through_training(self.gaps, "gap", keys=keys, figure="tables 4, 5")
         for value in ("gn", "tensor"):
-            rows += summary.decay_fits(
-                distances, value, keys=[*keys, "checkpoint"], figure=self.parts_figure
-            )
+            keys_of_fit = [*keys, "checkpoint"]
+            rows += summary.decay_fits(distances, value, keys=keys_of_fit, figure=self.parts_figure)
         return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
@@ -87,11 +88,13 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         shown, but not compared, since our text damages the exponent of its limit."""
         found = {claim.name: claim for claim in super().claims()}
         if claims.ZERO_TENSOR in found:
-            rows = claims.piecewise_linear(pd.DataFrame(self.results.rows(by_distance=True)))
+            by_distance = self.results.rows(by_distance=True)
+            rows = claims.piecewise_linear(pd.DataFrame(by_distance))
+            largest = float(rows["tensor"].max())
             found[claims.ZERO_TENSOR] = replace(
                 found[claims.ZERO_TENSOR],
                 authors="not comparable",
-                authors_value=float(rows["tensor"].max()),
+                authors_value=largest,
             )
         return list(found.values())
 
@@ -148,7 +151,8 @@ def in_their_table(claim: Claim, says: Statement) -> Claim:
     checkpoints of the statement, to the two printed digits."""
     theirs = their_discrepancies()
     at = theirs["checkpoint"].isin(CHECKPOINTS_OF_N6[claim.name])
-    largest = float(theirs[at]["percent"].abs().max())
+    percent = theirs[at]["percent"]
+    largest = float(percent.abs().max())
     holds = round(largest, 2) <= says.high
     verdict: Verdict = "confirmed" if holds else "refuted"
     return replace(claim, authors=verdict, authors_value=largest)
@@ -160,7 +164,8 @@ def their_discrepancies() -> pd.DataFrame:
     keys = ["activation", "checkpoint"]
     gaps = {}
     for file in ("exp3", "exp3_appendix"):
-        rows = pd.DataFrame(Results(file, tuple(keys)).rows(by_distance=False))
+        results = Results(file, tuple(keys))
+        rows = pd.DataFrame(results.rows(by_distance=False))
         gaps[file] = rows.set_index(keys)["gap"]
     percent = 100 * (gaps["exp3_appendix"] / gaps["exp3"] - 1)
     return claims.smooth(percent.reset_index(name="percent"))
@@ -174,11 +179,12 @@ def gap_values(gaps: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     sums = {"frob_tensor_sum_over_pairs": "tensor", "frob_gn_sum_over_pairs": "gn", "gap": "gap"}
     curves = {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}
     distances = tables["distances"].assign(gap=gap)
+    of_init = changes(first(gaps))
     parts = [
         scored(gaps, keys, {"gap_global": "gap"}, tables, variant),
         scored(networks, keys, curves, tables, variant),
         scored(distances, [*keys, "distance"], sums, tables, variant),
-        paired(changes(first(gaps)), tables, variant),
+        paired(of_init, tables, variant),
     ]
     return pd.concat(parts, ignore_index=True)
 
@@ -187,11 +193,13 @@ def changes(gaps: pd.DataFrame) -> pd.DataFrame:
     """Change from init to final in percent of the mean init gap, so that the mean over seeds is the
     change of means."""
     keys = ["activation", "seed"]
-    wide = gaps.pivot(index=keys, columns="checkpoint", values="gap").reset_index()
+    table = gaps.pivot(index=keys, columns="checkpoint", values="gap")
+    wide = table.reset_index()
     scale = wide.groupby("activation")["init"].transform("mean")
     change = 100 * (wide["final"] - wide["init"])
     wide["value"] = change / scale.where(scale > 0)
-    return wide[[*keys, "value"]].assign(metric="gap_change_percent", checkpoint="init->final")
+    values = wide[[*keys, "value"]]
+    return values.assign(metric="gap_change_percent", checkpoint="init->final")
 
 
 def stochastic_values(tables: Tables) -> pd.DataFrame:
@@ -202,15 +210,21 @@ def stochastic_values(tables: Tables) -> pd.DataFrame:
     estimates of it scatter.
     """
     draws = tables["draws"]
-    draws = draws[draws["probes"].isin((PAPER_PROBES, TEXT_PROBES))]
+    counted = draws["probes"].isin((PAPER_PROBES, TEXT_PROBES))
+    draws = draws[counted]
     keys = ["activation", "checkpoint", "probes"]
-    means = draws.groupby([*keys, "draw"])[["gap_exact", "gap_stochastic"]].transform("mean")
-    scale = means["gap_exact"].where(means["gap_exact"] > 0)
+    by_draw = draws.groupby([*keys, "draw"])
+    means = by_draw[["gap_exact", "gap_stochastic"]].transform("mean")
+    exact_means = means["gap_exact"]
+    scale = exact_means.where(exact_means > 0)
     above = means["gap_stochastic"] >= means["gap_exact"]
     shift = (draws["gap_stochastic"] - draws["gap_exact"]) / scale
-    draws = draws.assign(percent=100 * shift.where(above, -shift), signed=100 * shift)
-    scatter = draws.groupby([*keys, "seed"])[["gap_stochastic", "signed"]].var()
-    noise = (2 * scatter.groupby(keys).mean()) ** 0.5
+    size = shift.where(above, -shift)
+    draws = draws.assign(percent=100 * size, signed=100 * shift)
+    by_seed = draws.groupby([*keys, "seed"])
+    scatter = by_seed[["gap_stochastic", "signed"]].var()
+    variances = scatter.groupby(keys).mean()
+    noise = (2 * variances) ** 0.5
     noise = noise.rename(columns={"signed": "abs_rel_discrepancy_percent"})
     noise.columns.name = "metric"
     spread = noise.stack().rename("probe_std").reset_index()
@@ -222,7 +236,8 @@ def stochastic_values(tables: Tables) -> pd.DataFrame:
     exact = found["metric"] == "gap_exact"
     start = found["paired"] & (found["checkpoint"] == "init")
     noise_of = found["probe_std"].where(start)
+    deviation = found["rounding_std"].where(exact, noise_of)
     return found.assign(
         paired=found["paired"] & exact,
-        rounding_std=found["rounding_std"].where(exact, noise_of),
+        rounding_std=deviation,
     )

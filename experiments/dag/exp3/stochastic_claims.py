@@ -32,7 +32,8 @@ def of_means(draws: pd.DataFrame) -> pd.DataFrame:
     """KEYS, draw, percent: 100 (mean stochastic / mean exact gap − 1), means over the seeds of one
     draw each."""
     kept = chosen(draws, status="ok")
-    both = kept.groupby([*KEYS, "draw"], sort=False)[["gap_exact", "gap_stochastic"]]
+    by_draw = kept.groupby([*KEYS, "draw"], sort=False)
+    both = by_draw[["gap_exact", "gap_stochastic"]]
     means = complete_means(both).reset_index()
     ratio = means["gap_stochastic"] / finite(means["gap_exact"])
     return means.assign(percent=100 * (ratio - 1))
@@ -68,14 +69,17 @@ def claims(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
         readings = {}
         for probes in (PAPER_PROBES, TEXT_PROBES):
             if probes in known:
-                readings[f"{probes} probes"] = rule(says[name], chosen(means, probes=probes))
+                of_count = chosen(means, probes=probes)
+                readings[f"{probes} probes"] = rule(says[name], of_count)
         if readings:
             found.append(judge.together(readings, main=f"{main} probes"))
         else:
             found.append(judge.claim(says[name], "inconclusive"))
     few = {c: sizes(draws, c) for c in ENDS} if enough else {}
-    found.append(judge.bound(says["stochastic estimates agree"], few, over="draws"))
-    found.append(judged.number("rate of the error", exponents(draws) if enough else {}))
+    agreement = says["stochastic estimates agree"]
+    found.append(judge.bound(agreement, few, over="draws"))
+    fitted = exponents(draws) if enough else {}
+    found.append(judged.number("rate of the error", fitted))
     return found
 
 
@@ -93,7 +97,8 @@ def in_one_table(says: Statement, means: pd.DataFrame, checkpoint: str) -> Claim
     """
     part = sizes_of(chosen(means, checkpoint=checkpoint))
     kept = part["percent"] <= says.high
-    verdict, text = judge.one_draw(int(kept.sum()), len(kept))
+    count = int(kept.sum())
+    verdict, text = judge.one_draw(count, len(kept))
     tables = kept.groupby(part["draw"]).all()
     detail = (
         f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
@@ -102,14 +107,16 @@ def in_one_table(says: Statement, means: pd.DataFrame, checkpoint: str) -> Claim
     needed = math.nan
     if verdict == "inconclusive":
         needed = math.inf
-    return judge.claim(says, verdict, float(part["percent"].mean()), detail, seeds_needed=needed)
+    mean = float(part["percent"].mean())
+    return judge.claim(says, verdict, mean, detail, seeds_needed=needed)
 
 
 def over_draws(says: Statement, means: pd.DataFrame) -> Claim:
     """A property of the estimator: the mean discrepancy of the activations, over the draws."""
     parts = {}
     for checkpoint in ENDS:
-        by_draw = chosen(means, checkpoint=checkpoint).groupby("draw")["percent"]
+        part = chosen(means, checkpoint=checkpoint)
+        by_draw = part.groupby("draw")["percent"]
         parts[checkpoint] = list(complete_means(by_draw))
     return judge.bound(says, parts, over="draws")
 
@@ -130,7 +137,8 @@ def exponents(draws: pd.DataFrame) -> Parts:
     for checkpoint in ENDS:
         slopes: dict[object, list[float]] = {}
         kept = chosen(draws, status="ok", checkpoint=checkpoint)
-        for (_, seed), fit in _fits(kept, ["activation", "seed"]):
+        fits = _fits(kept, ["activation", "seed"])
+        for (_, seed), fit in fits:
             slopes.setdefault(seed, []).append(fit.slope)
         found[checkpoint] = [sum(values) / len(values) for values in slopes.values()]
     return found
@@ -139,7 +147,8 @@ def exponents(draws: pd.DataFrame) -> Parts:
 def rates(draws: pd.DataFrame) -> list[stats.Statistic]:
     """Fits of log(relative std of one estimate over the draws) on log(probes), by activation and
     checkpoint."""
-    return [fit for _, fit in _fits(chosen(draws, status="ok"), ["activation", "checkpoint"])]
+    kept = chosen(draws, status="ok")
+    return [fit for _, fit in _fits(kept, ["activation", "checkpoint"])]
 
 
 def _fits(part: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[object, ...], stats.Statistic]]:
@@ -149,7 +158,8 @@ def _fits(part: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[object, ...],
         spread = spread[~(spread <= 0)]
         if len(spread) > 1:
             about = {"name": "error against probes", "group": label(keys, values)}
-            found.append((values, stats.linear(np.log(spread.index), np.log(spread), **about)))
+            fit = stats.linear(np.log(spread.index), np.log(spread), **about)
+            found.append((values, fit))
     return found
 
 
@@ -158,6 +168,9 @@ def spreads(draws: pd.DataFrame) -> pd.DataFrame:
     one network."""
     kept = chosen(draws, status="ok")
     by = kept.groupby(["activation", "checkpoint", "seed", "probes"], sort=False)
-    std = complete(by["gap_stochastic"], by["gap_stochastic"].std())
-    exact = complete(by["gap_exact"], by["gap_exact"].max())  # the same in every draw
-    return (100 * std / finite(exact)).to_frame("percent").reset_index()
+    stochastic = by["gap_stochastic"]
+    std = complete(stochastic, stochastic.std())
+    exact_gaps = by["gap_exact"]
+    exact = complete(exact_gaps, exact_gaps.max())  # the same in every draw
+    percent = 100 * std / finite(exact)
+    return percent.to_frame("percent").reset_index()

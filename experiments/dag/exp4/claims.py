@@ -69,7 +69,8 @@ def claims(
     yield printed_ratio(cross, without_norm, decide)
     yield from jacobians(networks, decide)
     yield from at_the_merge(tables["merge"], decide)
-    yield from over_depths(chosen(first(tables["merge"]), merge="cat", activation="silu"), decide)
+    curved = chosen(first(tables["merge"]), merge="cat", activation="silu")
+    yield from over_depths(curved, decide)
     yield decide.number("accuracy", percent.values("percent"))
 
 
@@ -94,21 +95,26 @@ def steps(distances: pd.DataFrame) -> dict[str, float]:
     over seeds."""
     part = at_ends(distances[distances["relation"] != "cross"])
     changes = {}
-    for values, rows in groups(part, [*VARIANT, "relation", "checkpoint"]):
+    branches = groups(part, [*VARIANT, "relation", "checkpoint"])
+    for values, rows in branches:
         means = rows.groupby("distance")["R"].mean()
         group = label([*VARIANT, "branch", "checkpoint"], values)
         for low, high in pairwise(means.index):
-            changes[f"{group} d={low}->{high}"] = 100 * (means[high] / means[low] - 1)
+            ratio = means[high] / means[low]
+            changes[f"{group} d={low}->{high}"] = 100 * (ratio - 1)
     return changes
 
 
 def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """H4.1, on the papers' images and on every random set."""
-    sets = {int(str(i)): steps(rows) for i, rows in distances.groupby("images")}
+    by_images = distances.groupby("images")
+    sets = {int(str(i)): steps(rows) for i, rows in by_images}
     complete = {i: changes for i, changes in sets.items() if len(changes) == PAIRS}
     values = sets.get(0, {}).values()
-    lost = lost_text(sum(not math.isfinite(value) for value in values), len(values), "pairs")
-    if distances["seed"].nunique() < judge.FEWEST_SEEDS or 0 not in complete or lost:
+    infinite = sum(not math.isfinite(value) for value in values)
+    lost = lost_text(infinite, len(values), "pairs")
+    too_few = distances["seed"].nunique() < judge.FEWEST_SEEDS
+    if too_few or 0 not in complete or lost:
         detail = lost or f"{len(values)} of {PAIRS} pairs, too few seeds"
         yield judge.claim(says["H4.1"], "inconclusive", detail=detail)
         yield judge.claim(says["H4.1 deviations"], "inconclusive")
@@ -116,7 +122,8 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
     falling = {i: _count_falling(changes) for i, changes in complete.items()}
     rising = {where: v for where, v in complete[0].items() if v >= 0}
     on_papers = falling.pop(0)
-    counts = ", ".join(map(str, falling.values())) or "none"
+    numbers = map(str, falling.values())
+    counts = ", ".join(numbers) or "none"
     detail = f"{on_papers} of {PAIRS} on the papers' images; {counts} on random sets"
     made = judge.exact(says["H4.1"], float(on_papers), detail)
     yield judge.minor_error(made, COUNTED) if on_papers == PAIRS else made
@@ -124,7 +131,8 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
         yield judge.claim(says["H4.1 deviations"], "not run", detail="no pair rises")
         return
     listed = "; ".join(f"{where} {v:+.1f} %" for where, v in rising.items())
-    yield judge.exact(says["H4.1 deviations"], max(rising.values()), listed)
+    largest = max(rising.values())
+    yield judge.exact(says["H4.1 deviations"], largest, listed)
 
 
 def _count_falling(changes: Mapping[str, float]) -> int:
@@ -148,12 +156,14 @@ def across_branches(cross: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
             cancelled[group] = cancellation(rows)
     readings = {}
     for reading in ("growth", "level"):
-        shares = weakened(growing(init), growing(final), growth=reading == "growth")
+        by_growth = reading == "growth"
+        shares = weakened(growing(init), growing(final), growth=by_growth)
         readings[reading] = decide.bound("weakened cancellation", shares)
     yield decide.on_own("H4.2a decay", ratio)
     yield decide.on_own("H4.2a cancellation", cancelled)
     yield decide.bound("H4.2b", growing(final).each(change))
-    yield decide.bound("H4.2b growth", final.only(branch_depth=2).each(change, 4))
+    shallow = final.only(branch_depth=2).each(change, 4)
+    yield decide.bound("H4.2b growth", shallow)
     yield judge.together(readings, main="growth")
 
 
@@ -168,7 +178,8 @@ def printed_ratio(cross: pd.DataFrame, without_norm: pd.DataFrame | None, decide
     """R(d+2)/R(d) at init at d = 2; as a variant, R(d+1)/R(d) of networks without LayerNorm at
     every d."""
     statement = "H4.2a ratio"
-    ratio = configurations(chosen(cross, checkpoint="init")).each(change, 4)
+    init = chosen(cross, checkpoint="init")
+    ratio = configurations(init).each(change, 4)
     readings = {"as published": decide.on_own(statement, ratio)}
     blocks = {} if without_norm is None else one_block(without_norm)
     if blocks:
@@ -181,7 +192,8 @@ def printed_ratio(cross: pd.DataFrame, without_norm: pd.DataFrame | None, decide
 
 def _ratio_of_means(columns: pd.DataFrame) -> float:
     """Mean of the second column over the mean of the first."""
-    return float(columns.iloc[:, 1].mean() / columns.iloc[:, 0].mean())
+    before = columns.iloc[:, 0].mean()
+    return float(columns.iloc[:, 1].mean() / before)
 
 
 def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
@@ -193,7 +205,8 @@ def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
         wide = per_seed(part, "R")
         for d in wide.columns:
             if d + 1 in wide.columns:
-                found[*keys, int(d)] = jackknife(wide[[d, d + 1]], _ratio_of_means)
+                neighbours = wide[[d, d + 1]]
+                found[*keys, int(d)] = jackknife(neighbours, _ratio_of_means)
     return found
 
 
@@ -214,7 +227,8 @@ def weakened(init: Groups, final: Groups, *, growth: bool) -> Parts:
     """
     found: Parts = {}
     for group, before, after in init.pairs(final):
-        ratio = survivals(after, growth=growth) / survivals(before, growth=growth)
+        before_survival = survivals(before, growth=growth)
+        ratio = survivals(after, growth=growth) / before_survival
         found[group] = on_log_scale(list(ratio))
     return found
 
@@ -225,7 +239,8 @@ def survivals(part: pd.DataFrame, *, growth: bool) -> pd.Series[float]:
 
     growth: over the same at d = 2.
     """
-    shares = part.assign(share=part["R"] / part["R_examples"])
+    share_of_images = part["R"] / part["R_examples"]
+    shares = part.assign(share=share_of_images)
     wide = per_seed(shares, "share")
     far = wide[wide.columns.max()]
     if growth:
@@ -238,13 +253,15 @@ def change(part: pd.DataFrame, distance: int | None = None) -> Pseudovalues:
     none is given."""
     wide = per_seed(part, "R")
     far = wide.columns.max() if distance is None else distance
-    return jackknife(wide[[2, far]], _ratio_of_means, log=True)
+    ends = wide[[2, far]]
+    return jackknife(ends, _ratio_of_means, log=True)
 
 
 def ratios(part: pd.DataFrame, value: str, distance: int) -> list[float]:
     """value(distance)/value(2) of each seed; NaN where value(2) is infinite."""
     wide = per_seed(part, value)
-    return list(wide[distance] / wide[2].where(wide[2] < math.inf))
+    finite = wide[2].where(wide[2] < math.inf)
+    return list(wide[distance] / finite)
 
 
 def jacobians(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
@@ -255,7 +272,8 @@ def jacobians(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     for group, part in configurations(networks).items():
         init = seed_values(chosen(part, checkpoint="init"), "rho")
         final = seed_values(chosen(part, checkpoint="final"), "rho")
-        grown[group] = list(differences(final, init).values())
+        rise = differences(final, init)
+        grown[group] = list(rise.values())
         values = list(init.values())
         twins = [other for other, known in above.items() if known == values]
         for twin in twins[:1]:
@@ -268,22 +286,27 @@ def jacobians(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
 def at_the_merge(merge: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """H4.3: the tensor part between the branches needs a curved merge."""
     says = decide.says
-    curved = (merge["merge"] == CURVED[0]) & (merge["activation"] == CURVED[1])
+    joined = merge["merge"] == CURVED[0]
+    curved = joined & (merge["activation"] == CURVED[1])
     flat = merge[~curved]
     relu = chosen(flat, merge="cat")
     wrong = "tensor part of cat+ReLU"
-    for statement, rows in (("H4.3 flat merge", flat), (wrong, relu), ("separation", flat)):
+    statements = (("H4.3 flat merge", flat), (wrong, relu), ("separation", flat))
+    for statement, rows in statements:
         if (rows["tensor"] == 0).all():
             made = judge.constructed(says[statement], ZERO)
             yield judge.contradicted(made, CAT_RELU) if statement == wrong else made
         elif statement == "separation":
-            yield decide.bound(statement, {"": separation(first(merge))})
+            separated = separation(first(merge))
+            yield decide.bound(statement, {"": separated})
         else:
             column = "gap"
             if statement == wrong:
                 column = "tensor"
-            by = Groups(first(rows), [*VARIANT, "checkpoint"], TEXT + " {checkpoint}")
-            yield decide.bound(statement, by.each(lambda part, c=column: list(part[c])))
+            keys = [*VARIANT, "checkpoint"]
+            by = Groups(first(rows), keys, TEXT + " {checkpoint}")
+            values = by.each(lambda part, c=column: list(part[c]))
+            yield decide.bound(statement, values)
     init = chosen(first(merge[curved]), checkpoint="init")
     depths = Groups(init, ["branch_depth"], "k={branch_depth}")
     yield decide.on_own("H4.3 curved merge", depths.values("gap"))
@@ -293,8 +316,10 @@ def separation(merge: pd.DataFrame) -> list[float]:
     """The largest gap of a flat merge over that of the curved one at init, by seed."""
     init = chosen(merge, checkpoint="init")
     gaps = init.groupby(["seed", "merge", "activation"])["gap"]
-    largest = complete(gaps, gaps.max()).unstack(["merge", "activation"])
-    return list(largest.drop(columns=[CURVED]).max(axis=1, skipna=False) / largest[CURVED])
+    maxima = complete(gaps, gaps.max())
+    largest = maxima.unstack(["merge", "activation"])
+    flat = largest.drop(columns=[CURVED])
+    return list(flat.max(axis=1, skipna=False) / largest[CURVED])
 
 
 def over_depths(curved: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
@@ -311,10 +336,12 @@ def over_depths(curved: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
 def _range(gaps: pd.DataFrame) -> float:
     """How many percent the largest mean lies above the smallest."""
     means = gaps.mean()
-    return 100 * (means.max() / means.min() - 1)
+    ratio = means.max() / means.min()
+    return 100 * (ratio - 1)
 
 
 def measured(tables: Tables) -> pd.DataFrame:
     """Values of Tables 6 and N.4, one row per seed."""
     metrics = {"gap_merge": "gap", "frob_tensor_merge": "tensor"}
-    return scored(tables["merge"], [*VARIANT, "checkpoint"], metrics, tables, VARIANT)
+    keys = [*VARIANT, "checkpoint"]
+    return scored(tables["merge"], keys, metrics, tables, VARIANT)

@@ -34,7 +34,8 @@ RELATIONS = ("a", "b", "cross")
 
 def measure(experiment: Exp4Diamond, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and measure it."""
-    return measure_trained(on_images(experiment, cell, ctx), experiment.metric, ctx)
+    trained = on_images(experiment, cell, ctx)
+    return measure_trained(trained, experiment.metric, ctx)
 
 
 def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
@@ -47,13 +48,17 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
         nodes = at.network.measured
         blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
         pairs = pairs_of(blocks, nodes, metric)
-        network = {**at.where, **branch_dynamics(at), "status": "ok"}
+        dynamics = branch_dynamics(at)
+        network = {**at.where, **dynamics, "status": "ok"}
+        merge = at.where | block_row(blocks, last, "R")
+        stored = first_pairs(at, pairs, metric)  # gives every pair R_examples
+        distances = [at.where | row for row in by_relation(pairs, depth)]
         return {
             "networks": [network],
             "certificate": certificate_rows(at, blocks, ctx),
-            "merge": [at.where | block_row(blocks, last, "R")],
-            "pairs": first_pairs(at, pairs, metric),
-            "distances": [at.where | row for row in by_relation(pairs, depth)],
+            "merge": [merge],
+            "pairs": stored,
+            "distances": distances,
         }
 
     return at_every_point(trained, metric, ctx, read)
@@ -62,7 +67,8 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
 def branch_dynamics(at: Point) -> dict[str, float]:
     """The row of `networks`: rho over all block Jacobians, without the exponents, which are defined
     on chains."""
-    jacobians = block_jacobians(at.dag, at.x, at.network.measured)
+    nodes = at.network.measured
+    jacobians = block_jacobians(at.dag, at.x, nodes)
     row = network_row(at) | spectral_norms_of(jacobians)
     return {name: value for name, value in row.items() if not name.startswith("lyapunov")}
 
@@ -77,8 +83,10 @@ def by_relation(pairs: Sequence[Row], depth: int) -> list[Row]:
             v = pair["v"]
             w = pair["w"]
             if relation_of(v, w) == relation:
-                related.append(pair | {"distance": distance(v, w, depth)})
-        rows += [{"relation": relation, **row} for row in by_distance(related)]
+                own_distance = distance(v, w, depth)
+                related.append(pair | {"distance": own_distance})
+        of_relation = by_distance(related)
+        rows += [{"relation": relation, **row} for row in of_relation]
     return rows
 
 

@@ -43,9 +43,10 @@ class DiamondAnalysis(WithAuthors):
 
     def figures(self) -> Figures:
         merge = self.tables["merge"]
+        across = partial(draw.cross, self.tables["distances"])
         return {
             "fig6_merge_gap": partial(draw.merge_gap, merge, printed(NAME), printed_roundings()),
-            "figN2_across_branches": partial(draw.cross, self.tables["distances"]),
+            "figN2_across_branches": across,
         }
 
     def statistics(self) -> list[Statistic]:
@@ -55,7 +56,8 @@ class DiamondAnalysis(WithAuthors):
         across = claims.across(self.tables["distances"])
         curved = merge[merge["tensor"] > 0]
         figure = "figN2_across_branches"
-        rows = summary.decay_fits(across, "R", keys=[*VARIANT, "checkpoint"], figure=figure)
+        branch_keys = [*VARIANT, "checkpoint"]
+        rows = summary.decay_fits(across, "R", keys=branch_keys, figure=figure)
         keys = [*VARIANT, "distance"]
         rows += summary.through_training(across, "R", keys=keys, figure=figure)
         rows += summary.through_training(curved, "gap", keys=VARIANT, figure="fig6_merge_gap")
@@ -63,7 +65,8 @@ class DiamondAnalysis(WithAuthors):
         rows += summary.through_training(networks, "rho", keys=VARIANT, figure="rho")
         keys = ["branch_depth", "activation", "checkpoint"]
         sides = {"column": "merge", "a": "cat", "b": "sum"}
-        return rows + summary.between(merge, "R", keys=keys, figure="R at the merge", **sides)
+        at_merge = summary.between(merge, "R", keys=keys, figure="R at the merge", **sides)
+        return rows + at_merge
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says, self._without_norm)
@@ -83,8 +86,10 @@ def printed_roundings() -> pd.DataFrame:
     """The published ‖T‖ and gap of merges without curvature, which the reference file has as a
     note: column mean."""
     table = printed(NAME)
-    values = table["note"].astype(str).str.extract(NUMBER, expand=False)
-    return table.assign(mean=values.astype(float)).dropna(subset=["mean"])
+    notes = table["note"].astype(str)
+    values = notes.str.extract(NUMBER, expand=False)
+    numbers = table.assign(mean=values.astype(float))
+    return numbers.dropna(subset=["mean"])
 
 
 def printed_r() -> dict[tuple[Any, ...], float]:
@@ -108,7 +113,8 @@ def shares(merge: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...
     found = {}
     for key, part in groups(rows, [*VARIANT, "checkpoint"]):
         if key in published:
-            found[key] = float(part["gn"].mean()) / published[key]
+            mean = float(part["gn"].mean())
+            found[key] = mean / published[key]
     return found
 
 
@@ -121,7 +127,8 @@ def two_blocks(distances: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[
         means = part.groupby("distance")["R"].mean()
         for d in means.index:
             if d + 2 in means.index:
-                found[*keys, int(d)] = float(means[d + 2] / means[d])
+                ratio = means[d + 2] / means[d]
+                found[*keys, int(d)] = float(ratio)
     return found
 
 
@@ -130,7 +137,8 @@ def across_notes(tables: Tables, without_norm: pd.DataFrame | None = None) -> It
     own = list(shares(tables["merge"]).values())
     curved: list[float] = []
     flat: list[float] = []
-    for (_, merge, activation, _), ratio in two_blocks(tables["distances"]).items():
+    blocks = two_blocks(tables["distances"])
+    for (_, merge, activation, _), ratio in blocks.items():
         of_kind = curved if (merge, activation) == ("cat", "silu") else flat
         of_kind.append(ratio)
     if not (own and flat and curved):
@@ -144,7 +152,8 @@ def across_notes(tables: Tables, without_norm: pd.DataFrame | None = None) -> It
     )
     if without_norm is None:
         return
-    steps = [values.whole for values in claims.one_block(without_norm).values()]
+    blocks_of_one = claims.one_block(without_norm)
+    steps = [values.whole for values in blocks_of_one.values()]
     if steps:
         yield (
             "Networks without LayerNorm give the printed range across one block: R(d+1)/R(d) at "

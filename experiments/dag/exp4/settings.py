@@ -42,10 +42,11 @@ class Exp4Diamond(InterLayer):
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         depth = int(cell.params["branch_depth"])
         activation = str(cell.params["activation"])
+        merge = str(cell.params["merge"])
         return self.model.network(
             outputs=self.dataset.classes,
             branch_depth=depth,
-            merge=str(cell.params["merge"]),
+            merge=merge,
             activation=activation,
         )
 

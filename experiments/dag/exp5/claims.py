@@ -58,7 +58,8 @@ def claims(
     ]
     of_attention = networks["network"] == "attention"
     kinds = {"attention": networks[of_attention], "ReLU network": networks[~of_attention]}
-    for checkpoint, when in (("init", "at init"), ("final", "at the end")):
+    times = (("init", "at init"), ("final", "at the end"))
+    for checkpoint, when in times:
         for kind, table in kinds.items():
             rows = chosen(table, checkpoint=checkpoint)
             found.append(decide.number(f"{kind} MSE {when}", rows, losses))
@@ -76,11 +77,13 @@ class UnderProtocols:
 
     def bound(self, name: str, table: pd.DataFrame, read: Callable[..., Parts]) -> Claim:
         """Limits on a mean over seeds; read: parts of the rows of one protocol."""
-        return self._decided(partial(judge.bound, self.says[name]), table, read)
+        decide = partial(judge.bound, self.says[name])
+        return self._decided(decide, table, read)
 
     def number(self, name: str, table: pd.DataFrame, read: Callable[..., Parts]) -> Claim:
         """A printed number."""
-        return self._decided(partial(judge.number, self.says[name]), table, read)
+        decide = partial(judge.number, self.says[name])
+        return self._decided(decide, table, read)
 
     def _decided(
         self, decide: Callable[..., Claim], table: pd.DataFrame, read: Callable[..., Parts]
@@ -98,12 +101,14 @@ class UnderProtocols:
 def sizes(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
     """The printed numbers of parameters."""
     found = []
-    for (network,), part in groups(networks.dropna(subset=["parameters"]), ["network"]):
+    counted_networks = networks.dropna(subset=["parameters"])
+    for (network,), part in groups(counted_networks, ["network"]):
         name = f"size of {network}"
         if name in says:
             counted = "counted" if network == "attention" else DESCRIBED
             value = float(part["parameters"].iloc[0])
-            found.append(judge.exact(says[name], value, counted))
+            claim = judge.exact(says[name], value, counted)
+            found.append(claim)
     return found
 
 
@@ -121,8 +126,10 @@ def authors_own(tables: Tables) -> bool:
         return False
     origin = chosen(tables["origin"], protocol=RECOVERED)
     ours = origin[origin["network"] != "relu_mlp"]
-    published = (ours[["inputs", "initial", "order"]] == "published").all(axis=None)
-    return set(ours["seed"]) == set(PUBLISHED_SEEDS) and bool(published)
+    settings = ours[["inputs", "initial", "order"]]
+    published = (settings == "published").all(axis=None)
+    all_five = set(ours["seed"]) == set(PUBLISHED_SEEDS)
+    return all_five and bool(published)
 
 
 def gaps(attention: pd.DataFrame) -> Parts:
@@ -134,7 +141,8 @@ def gaps(attention: pd.DataFrame) -> Parts:
 def shares(attention: pd.DataFrame) -> Parts:
     """‖H^GN‖ in percent of ‖H‖ at the end."""
     final = chosen(attention, checkpoint="final")
-    return {"final": list(100 * final["gn"] / final["full"])}
+    percent = 100 * final["gn"] / final["full"]
+    return {"final": list(percent)}
 
 
 def stability(attention: pd.DataFrame) -> Parts:
@@ -162,12 +170,14 @@ def structural(blocks: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[
             yield judge.constructed(says[name], ZERO)
         return
     recovered = chosen(blocks, protocol=RECOVERED)
-    wide = recovered.pivot(index=["checkpoint", "seed"], columns="network", values="gap")
+    cells = ["checkpoint", "seed"]
+    wide = recovered.pivot(index=cells, columns="network", values="gap")
     flat = {}
     ratio = {}
     for checkpoint, rows in wide.groupby("checkpoint"):
         flat[str(checkpoint)] = list(rows["flat_mlp"])
-        ratio[str(checkpoint)] = list(rows["flat_mlp"] / rows["attention"])
+        quotient = rows["flat_mlp"] / rows["attention"]
+        ratio[str(checkpoint)] = list(quotient)
     yield judge.bound(says["H5.2"], flat)
     yield judge.bound(says["separation"], ratio)
 
@@ -178,26 +188,34 @@ def falls(networks: pd.DataFrame) -> Parts:
     for (network,), part in groups(networks, ["network"]):
         wide = per_seed(part, "test_loss", "checkpoint")
         if set(CHECKPOINTS) <= set(wide.columns):
-            steps = [wide["mid"] - wide["init"], wide["final"] - wide["mid"]]
-            found[str(network)] = list(np.maximum(*steps))
+            first_half = wide["mid"] - wide["init"]
+            second_half = wide["final"] - wide["mid"]
+            steps = [first_half, second_half]
+            larger = np.maximum(*steps)
+            found[str(network)] = list(larger)
     return found
 
 
 def rises(history: pd.DataFrame) -> Parts:
     """Share of the epochs in which the training loss rises, by network."""
     found: Parts = {}
-    for (network, _), part in groups(history.sort_values("seed"), ["network", "seed"]):
+    by_seed = groups(history.sort_values("seed"), ["network", "seed"])
+    for (network, _), part in by_seed:
         losses = part.sort_values("epoch")["train_loss"]
         share = math.nan
-        if np.isfinite(losses.iloc[1:]).all():  # none is known before training
-            share = float((losses.diff() > 0).mean())
+        known = losses.iloc[1:]
+        if np.isfinite(known).all():  # none is known before training
+            rising = losses.diff() > 0
+            share = float(rising.mean())
         found.setdefault(str(network), []).append(share)
-    return {str(network): found[str(network)] for network in dict.fromkeys(history["network"])}
+    networks = dict.fromkeys(history["network"])
+    return {str(network): found[str(network)] for network in networks}
 
 
 def losses(networks: pd.DataFrame) -> Parts:
     """Test losses of one network at one checkpoint."""
-    return {"": list(seed_values(networks, "test_loss").values())}
+    of_seeds = seed_values(networks, "test_loss")
+    return {"": list(of_seeds.values())}
 
 
 def measured(tables: Tables) -> pd.DataFrame:
@@ -209,7 +227,10 @@ def measured(tables: Tables) -> pd.DataFrame:
     blocks = blocks.merge(spread, on=[*keys, "metric"], how="left")
     losses = long_format(rows, keys, {"test_mse": "test_loss"})
     found = pd.concat([blocks, losses], ignore_index=True)
-    ours = (found["network"] != "relu_mlp") & (found["protocol"] == RECOVERED)
-    zero = (found["network"] != "attention") & found["metric"].isin(("gap", "frob_tensor"))
+    own_network = found["network"] != "relu_mlp"
+    ours = own_network & (found["protocol"] == RECOVERED)
+    of_tensor = found["metric"].isin(("gap", "frob_tensor"))
+    zero = (found["network"] != "attention") & of_tensor
     paired = ours & ~zero & authors_own(tables)
-    return found.assign(paired=paired, image_variance=found["image_variance"].where(~paired, 0.0))
+    variance = found["image_variance"].where(~paired, 0.0)
+    return found.assign(paired=paired, image_variance=variance)

@@ -46,18 +46,22 @@ def measure_trained(
 
     def read(at: Point) -> dict[str, list[Row]]:
         y = at.y.double() if metric.double else at.y
-        blocks = split_blocks(at.dag, at.x, y, pair, memory_budget=memory_of(metric))
+        budget = memory_of(metric)
+        blocks = split_blocks(at.dag, at.x, y, pair, memory_budget=budget)
         with torch.no_grad():
-            residual = at.network(at.x).squeeze(-1) - y
+            output = at.network(at.x)
+            residual = output.squeeze(-1) - y
         loss = float(residual.square().mean())
-        block = {**at.where, **block_row(blocks, pair, "full"), "loss": loss}
+        norms = block_row(blocks, pair, "full")
+        block = {**at.where, **norms, "loss": loss}
         found = {"blocks": [block]}
         if not at.first:
             return found
         here = {"checkpoint": at.checkpoint}
+        scores = scores_at(trained, at.checkpoint, ("test_loss",))
         row = {
             **here,
-            **scores_at(trained, at.checkpoint, ("test_loss",)),
+            **scores,
             "parameters": at.network.parameter_count,
             **value_path(at.network),
             "status": "ok",
@@ -80,4 +84,5 @@ def value_path(network: Network) -> dict[str, float]:
     values = stages["v"].weight.detach()
     head = stages["head"].linear
     path = head.weight.detach() @ values
-    return {"value_path": float(path.norm()), "bias": float(head.bias.detach())}
+    norm = float(path.norm())
+    return {"value_path": norm, "bias": float(head.bias.detach())}

@@ -43,8 +43,9 @@ class AttentionAnalysis(WithAuthors):
         blocks = self.tables["blocks"]
         paper = printed(self.experiment.claimed)
         of_paper = claims.of_paper(blocks, self.experiment.control)
+        recovered = chosen(of_paper, protocol=claims.RECOVERED)
         return {
-            "table7_norms": partial(norms, chosen(of_paper, protocol=claims.RECOVERED), paper),
+            "table7_norms": partial(norms, recovered, paper),
             "gap_by_protocol": partial(by_protocol, blocks, paper),
         }
 
@@ -78,13 +79,16 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     def draw(ax: Axes, network: str) -> str:
         own = chosen(table, network=network)
         zero = [text for part, text in PARTS.items() if (own[part] == 0).all()]
-        for shift, (part, text) in zip((-0.06, 0.0, 0.06), PARTS.items(), strict=True):
-            means = over_seeds(own[own[part] > 0], ["checkpoint"], part)
+        shifted = zip((-0.06, 0.0, 0.06), PARTS.items(), strict=True)
+        for shift, (part, text) in shifted:
+            positive = own[own[part] > 0]
+            means = over_seeds(positive, ["checkpoint"], part)
             place = means["checkpoint"].map(CHECKPOINTS.index) + shift
             std = means["std"].fillna(0)
             style = STYLES.style(part)
             ax.errorbar(place, means["mean"], yerr=std, capsize=2, label=text, **style)
-            rows = chosen(paper, network=network, metric=f"frob_{part}").dropna(subset=["mean"])
+            of_part = chosen(paper, network=network, metric=f"frob_{part}")
+            rows = of_part.dropna(subset=["mean"])
             # each published value is listed once for every protocol
             rows = rows.drop_duplicates("checkpoint")
             places = [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]]
@@ -115,18 +119,24 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         for i, protocol in enumerate(protocols):
             part = chosen(table, protocol=protocol, checkpoint=checkpoint)["gap"]
             style = STYLES.point_style(protocol)
-            ax.scatter([i] * len(part), part, s=14, label=f"{label(protocol)}, a seed", **style)
+            x = [i] * len(part)
+            ax.scatter(x, part, s=14, label=f"{label(protocol)}, a seed", **style)
             mean = [part.mean()] * 2
-            ax.plot([i - 0.3, i + 0.3], mean, color="black", linewidth=1.2, label="mean over seeds")
+            ends = [i - 0.3, i + 0.3]
+            ax.plot(ends, mean, color="black", linewidth=1.2, label="mean over seeds")
         one = "1: tensor part as large as Gauss–Newton part"
         ax.axhline(1, color="black", linewidth=0.7, linestyle=":", label=one)
-        for row in chosen(gaps, checkpoint=checkpoint).head(1).itertuples():
+        published = chosen(gaps, checkpoint=checkpoint).head(1)
+        for row in published.itertuples():
             std = 0.0 if row.std != row.std else float(row.std)
             grey: dict[str, Any] = {"color": "0.75", "alpha": 0.5, "zorder": 0}
-            ax.axhspan(row.mean - std, row.mean + std, label="published mean ± std", **grey)
+            low = row.mean - std
+            high = row.mean + std
+            ax.axhspan(low, high, label="published mean ± std", **grey)
             dashed: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
             ax.axhline(row.mean, label="published mean", zorder=1, **dashed)
         names = [label(protocol) for protocol in protocols]
-        ax.set_xticks(range(len(names)), names, rotation=60, ha="right")
+        places = range(len(names))
+        ax.set_xticks(places, names, rotation=60, ha="right")
 
     return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3, height=3.8)

@@ -53,7 +53,8 @@ class Exp5Attention(Judged):
         super().__post_init__()
         c.one_of("experiment.protocol", self.protocol, self.protocols)
         c.one_of("experiment.resampled", self.resampled, self.protocols)
-        c.one_of("experiment.control", list(self.control.values()), NETWORKS)
+        controls = list(self.control.values())
+        c.one_of("experiment.control", controls, NETWORKS)
         if self.model.width != self.dataset.width:
             raise c.SettingError(
                 f"model.width: expected the tokens' {self.dataset.width}, found {self.model.width}"
@@ -68,7 +69,8 @@ class Exp5Attention(Judged):
         """Data and training with the changes of a protocol. Raises SettingError for a change that
         is none of theirs."""
         groups: dict[str, Any] = {"dataset": self.dataset, "training": self.training}
-        for key, value in dict(self.protocols[protocol]).items():
+        changes = dict(self.protocols[protocol])
+        for key, value in changes.items():
             group, _, name = key.partition(".")
             known = [f"{g}.{f.name}" for g, settings in groups.items() for f in fields(settings)]
             c.one_of(f"experiment.protocols.{protocol}", key, known)
@@ -78,7 +80,8 @@ class Exp5Attention(Judged):
                     f"experiment.protocols.{protocol}: expected {kind.__name__} for {key}, found "
                     f"{value!r}"
                 )
-            groups[group] = replace(groups[group], **{name: value})
+            change = {name: value}
+            groups[group] = replace(groups[group], **change)
             c.check(groups[group], group)
         return groups["dataset"], groups["training"]
 
@@ -86,14 +89,18 @@ class Exp5Attention(Judged):
         steps = self.training.epochs * self.dataset.train / 2048
         cells = []
         for params in self.combinations():
-            sets = 1 + (self.metric.subsamples if params["protocol"] in self.resampled else 0)
-            scale = self.metric.examples / 64 * (self.model.width / 16) ** 2
+            resampled = params["protocol"] in self.resampled
+            sets = 1 + (self.metric.subsamples if resampled else 0)
+            growth = (self.model.width / 16) ** 2
+            scale = self.metric.examples / 64 * growth
             block = (0.25 if params["network"] == "attention" else 0.03) * scale
+            seconds = round(0.3 + 0.02 * steps + 3 * sets * block, 1)
+            memory = 0.5 + self.metric.memory_gib
             cells.append(
                 c.Cell(
                     params,
-                    round(0.3 + 0.02 * steps + 3 * sets * block, 1),
-                    0.5 + self.metric.memory_gib,
+                    seconds,
+                    memory,
                 )
             )
         return cells
@@ -101,7 +108,8 @@ class Exp5Attention(Judged):
     def network_settings(self, network: str) -> dict[str, Any]:
         """Builder of `runner.models` and its arguments."""
         if network == "flat_mlp":
-            return self.model.flat_control(self.dataset.tokens, self.flat_width, self.mlp_depth)
+            tokens = self.dataset.tokens
+            return self.model.flat_control(tokens, self.flat_width, self.mlp_depth)
         if network == "attention":
             return self.model.network()
         return self.model.control(self.mlp_depth)

@@ -55,8 +55,10 @@ def leaving_out(tables: Tables, estimator: str, negligible: float) -> pd.DataFra
     keys = [*KEYS, "seed", "distance"]
     pairs = selected(tables["pairs"], estimator)
     kept = pairs[pairs["R"] ** 2 >= negligible]
-    means = kept.groupby(keys, as_index=False)["D"].mean()
-    distances = selected(tables["distances"], estimator).drop(columns="D")
+    by_distance = kept.groupby(keys, as_index=False)
+    means = by_distance["D"].mean()
+    own = selected(tables["distances"], estimator)
+    distances = own.drop(columns="D")
     return distances.merge(means, on=keys, how="left")
 
 
@@ -64,17 +66,20 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; networks and checkpoints are its parts."""
     if "distances" not in tables:
         return [judge.claim(s, "not run", detail="no network was measured") for s in says.values()]
-    published = selected(tables["distances"], "published").assign(gap=gap)
-    engine = selected(tables["distances"], "engine").assign(gap=gap)
+    of_probes = selected(tables["distances"], "published")
+    published = of_probes.assign(gap=gap)
+    of_engine = selected(tables["distances"], "engine")
+    engine = of_engine.assign(gap=gap)
     exact = engine if published_start(tables) else engine.iloc[:0]
     decide = Judge(says)
     small = negligible(selected(tables["pairs"], "engine"))
+    negligible_blocks = decide.bound("negligible blocks", small)
     return [
         *zeros(published, decide),
         *smooth(engine, decide),
         *decays(published, exact, decide),
         *coupling(engine, decide),
-        decide.bound("negligible blocks", small),
+        negligible_blocks,
     ]
 
 
@@ -115,36 +120,47 @@ def at_every_checkpoint(name: str, networks: Groups, decide: Judge, statistic: s
     some are not measured."""
     made = decide.bound(name, networks.values("gap", statistic))
     there = set(networks.table["checkpoint"])
-    return judge.incomplete(made, [c for c in CHECKPOINTS if c not in there])
+    missing = [c for c in CHECKPOINTS if c not in there]
+    return judge.incomplete(made, missing)
 
 
 def smooth(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """H6.2 and Appendix N.8: the gap of SiLU networks before the last segment, and how it changes
     in training."""
-    silu = chosen(engine[engine["distance"] < LAST], activation="silu")
+    before_head = engine[engine["distance"] < LAST]
+    silu = chosen(before_head, activation="silu")
     networks = by_network(silu)
-    falls = networks.only(arch=RESNET, checkpoint="final").each(largest_step, "gap")
-    init = chosen(silu[silu["distance"] > 0], arch=RESNET, checkpoint="init")
-    start = Groups(init, ["distance"], "d={distance}").each(lambda rows: list(rows["gap"]))
+    trained = networks.only(arch=RESNET, checkpoint="final")
+    falls = trained.each(largest_step, "gap")
+    between_blocks = silu[silu["distance"] > 0]
+    init = chosen(between_blocks, arch=RESNET, checkpoint="init")
+    by_distance = Groups(init, ["distance"], "d={distance}")
+    start = by_distance.each(lambda rows: list(rows["gap"]))
     yield at_every_checkpoint("gap of SiLU", networks, decide, "min")
     yield decide.bound("gap falls", falls)
     yield decide.bound("gap of the SiLU ResNet at init", start)
-    yield decide.bound("ResNet gap falls in training", changes(silu, RESNET, (1, 2, 3), -1))
-    yield decide.bound("plain gap grows in training", changes(silu, PLAIN, (0, 1), 1))
-    yield decide.bound("plain gap declines in training", changes(silu, PLAIN, (2, 3), -1))
+    of_resnet = changes(silu, RESNET, (1, 2, 3), -1)
+    yield decide.bound("ResNet gap falls in training", of_resnet)
+    of_near = changes(silu, PLAIN, (0, 1), 1)
+    yield decide.bound("plain gap grows in training", of_near)
+    of_far = changes(silu, PLAIN, (2, 3), -1)
+    yield decide.bound("plain gap declines in training", of_far)
 
 
 def changes(silu: pd.DataFrame, arch: str, distances: tuple[int, ...], sign: int) -> Parts:
     """sign · (gap at the end − gap at init), mean over the distances, by seed."""
-    part = chosen(silu[silu["distance"].isin(distances)], arch=arch)
+    near = silu[silu["distance"].isin(distances)]
+    part = chosen(near, arch=arch)
     by_checkpoint = {}
     for checkpoint in ("init", "final"):
         rows = chosen(part, checkpoint=checkpoint)
-        by_checkpoint[checkpoint] = rows.set_index(["seed", "distance"])["gap"]
+        indexed = rows.set_index(["seed", "distance"])
+        by_checkpoint[checkpoint] = indexed["gap"]
     table = pd.concat(by_checkpoint, axis=1, join="inner")
     if table.empty:
         return {}
-    change = (table["final"] - table["init"]).groupby("seed")
+    growth = table["final"] - table["init"]
+    change = growth.groupby("seed")
     means = change.agg(lambda values: values.mean(skipna=False))
     name = "d = " + ", ".join(map(str, distances))
     return {name: [sign * float(mean) for mean in means]}
@@ -183,7 +199,8 @@ def contrasts(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     for (activation, arch, checkpoint), values in found.items():
         if arch == RESNET:
             plain = found.get((activation, PLAIN, checkpoint), {})
-            contrast.setdefault(checkpoint, {})[activation] = ratios(plain, values)
+            of_checkpoint = contrast.setdefault(checkpoint, {})
+            of_checkpoint[activation] = ratios(plain, values)
     stabilised = {}
     for checkpoint, of_activations in contrast.items():
         parts = {
@@ -192,7 +209,9 @@ def contrasts(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
         }
         stabilised[checkpoint] = decide.bound("skips stabilise R", parts)
     start = contrast.get("init", {})
-    stronger = ratios(start.get("silu", {}), start.get("relu", {}))
+    of_silu = start.get("silu", {})
+    of_relu = start.get("relu", {})
+    stronger = ratios(of_silu, of_relu)
     over_relu = {"init": on_log_scale(list(stronger.values()))}
     yield decide.bound("stronger contrast for SiLU", over_relu)
     yield decide.together("skips stabilise R", stabilised, "init")
@@ -211,7 +230,8 @@ def start_decays(distances: pd.DataFrame) -> dict[tuple[str, ...], Pseudovalues]
 def ratio_of_means(wide: pd.DataFrame) -> float:
     """R(0) over R(4), both means over seeds, as printed; NaN where a distance is not measured."""
     if LAST in wide:
-        return float(wide[0].mean() / wide[LAST].mean())
+        last = wide[LAST].mean()
+        return float(wide[0].mean() / last)
     return math.nan
 
 
@@ -220,13 +240,15 @@ def coupling(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     plain twin)."""
     gain: dict[str, Parts] = {}
     far = chosen(engine, distance=LAST)
-    for (activation, checkpoint), part in groups(far, ["activation", "checkpoint"]):
+    networks = groups(far, ["activation", "checkpoint"])
+    for (activation, checkpoint), part in networks:
         wide = per_seed(part, "C", "arch")
         if {RESNET, PLAIN} <= set(wide.columns):
             values = list(wide[RESNET] - wide[PLAIN])
             gain.setdefault(str(checkpoint), {})[f"{activation} {checkpoint}"] = values
     slower = {c: decide.bound("skips slow the decay", parts) for c, parts in gain.items()}
-    yield decide.bound("C monotone", by_network(engine).each(largest_step, "C"))
+    steps = by_network(engine).each(largest_step, "C")
+    yield decide.bound("C monotone", steps)
     # Table 9, of which the sentence speaks, is the initial checkpoint.
     yield decide.together("skips slow the decay", slower, "init")
 
@@ -235,14 +257,17 @@ def negligible(pairs: pd.DataFrame) -> Parts:
     """Share in Σ‖H‖_F² over all pairs of the blocks with ‖H‖₂² < 1e-12, by network that has any and
     seed."""
     square = pairs["R"] ** 2
-    known = pairs.assign(top=square / pairs["D"], square=square)
+    top = square / pairs["D"]
+    known = pairs.assign(top=top, square=square)
     found = {}
-    for name, part in by_network(known[known["top"].notna()]).items():
+    estimated = by_network(known[known["top"].notna()])
+    for name, part in estimated.items():
         below = part[part["top"] < NEGLIGIBLE]
         small = below.groupby("seed")["square"].sum()
         if len(small):
             whole = part.groupby("seed")["square"].sum()
-            found[name] = list(small / whole.loc[small.index])
+            shares = small / whole.loc[small.index]
+            found[name] = list(shares)
     return found
 
 
@@ -256,7 +281,8 @@ def measured(tables: Tables, negligible: float) -> pd.DataFrame:
         for estimator in ("published", "engine"):
             rows = leaving_out(tables, estimator, negligible).assign(gap=gap)
             own[estimator] = long_format(rows, keys, METRICS)
-        parts.append(probes(own["published"], own["engine"], tables, KEYS))
+        estimated = probes(own["published"], own["engine"], tables, KEYS)
+        parts.append(estimated)
     networks = in_percent(chosen(tables["networks"], statistics="running"))
     accuracy = long_format(networks, KEYS, {"test_acc_percent": "percent"})
     parts.append(paired(accuracy, tables, KEYS))
@@ -264,7 +290,8 @@ def measured(tables: Tables, negligible: float) -> pd.DataFrame:
     # Estimates are of other probes, and after 100 epochs networks of two processors are not the
     # same.
     untrained = found["checkpoint"].eq("init")
-    return found.assign(paired=found["paired"].eq(True) & untrained)
+    same = found["paired"].eq(True)
+    return found.assign(paired=same & untrained)
 
 
 def devices(origin: pd.DataFrame) -> list[str]:
@@ -272,9 +299,11 @@ def devices(origin: pd.DataFrame) -> list[str]:
     each device."""
     if "trained_on" not in origin:
         return []
-    ended = chosen(origin, checkpoint="final").dropna(subset=["trained_on"])
+    final = chosen(origin, checkpoint="final")
+    ended = final.dropna(subset=["trained_on"])
     found = []
     for (device,), part in groups(ended, ["trained_on"]):
-        seeds = ", ".join(map(str, sorted(set(part["seed"]))))
+        numbers = sorted(set(part["seed"]))
+        seeds = ", ".join(map(str, numbers))
         found.append(f"The networks of seed {seeds} were trained on {device}.")
     return found

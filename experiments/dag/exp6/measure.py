@@ -61,11 +61,14 @@ def measure_at(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict
     tables: dict[str, list[Row]] = {"networks": [], "pairs": [], "distances": [], "certificate": []}
     for statistics, network in variants(at, experiment.calibration):
         tables["networks"].append({"statistics": statistics, **network_row(network, at, ctx)})
-        for estimator, rows in by_estimator(network, statistics, at, experiment, ctx):
+        estimates = by_estimator(network, statistics, at, experiment, ctx)
+        for estimator, rows in estimates:
             where = {"statistics": statistics, "estimator": estimator}
             tables["pairs"] += [{**where, **row} for row in rows]
-            tables["distances"] += [{**where, **row} for row in by_distance(rows)]
-        tables["certificate"].append(certified(network, statistics, at, experiment, ctx))
+            distances = by_distance(rows)
+            tables["distances"] += [{**where, **row} for row in distances]
+        certificate = certified(network, statistics, at, experiment, ctx)
+        tables["certificate"].append(certificate)
         ctx.progress(len(tables["networks"]), 2, f"BatchNorm statistics: {statistics}")
     return {**tables, **extra}
 
@@ -75,7 +78,8 @@ def network_row(network: Network, at: AtCheckpoint, ctx: Context) -> Row:
     row: Row = {"test_loss": math.nan, "test_accuracy": math.nan}
     if at.trained:
         test = at.data.test.to(ctx.device)
-        row["test_loss"], row["test_accuracy"] = evaluate(network, test, "cross_entropy")
+        evaluation = evaluate(network, test, "cross_entropy")
+        row["test_loss"], row["test_accuracy"] = evaluation
     row["parameters"] = network.parameter_count
     row["status"] = "ok" if at.trained else "untrained: no accuracy"
     return row
@@ -86,8 +90,10 @@ def certified(
 ) -> Row:
     """The row of `certificate`: products between the measured outputs on the first images. There
     are no blocks."""
-    _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
-    operator = CurvatureOperator(network.to_dag(), x[:CERTIFIED], y[:CERTIFIED], network.measured)
+    sets = image_sets(at.data.test, experiment.metric, ctx.device)
+    _, x, y = next(sets)
+    dag = network.to_dag()
+    operator = CurvatureOperator(dag, x[:CERTIFIED], y[:CERTIFIED], network.measured)
     certificate = verify(operator, generator=ctx.torch_generator(STREAM))
     return certificate_row(f"products on {CERTIFIED} images", certificate, statistics=statistics)
 
@@ -104,7 +110,8 @@ def by_estimator(
     network: Network, statistics: str, at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context
 ) -> Iterator[tuple[str, list[Row]]]:
     """(estimator, rows of `pairs`); the published estimates only with the published statistics."""
-    _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
+    sets = image_sets(at.data.test, experiment.metric, ctx.device)
+    _, x, y = next(sets)
     dag = network.to_dag()
     if experiment.metric.double:
         dag = dag.to(torch.float64)
@@ -137,10 +144,11 @@ def engine_rows(
     )
     rows = []
     for (v, w), m in metrics.items():
+        distance = nodes.index(w) - nodes.index(v)
         row = {
             "v": v,
             "w": w,
-            "distance": nodes.index(w) - nodes.index(v),
+            "distance": distance,
             "R": m.R.value,
             "C": m.C.value,
             "D": m.D.value,
@@ -176,11 +184,13 @@ def published_rows(
     tops = dict.fromkeys(pairs, 0.0)
     zero = "D not estimated"
     if steps:
-        tops = spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator)
+        operator = CurvatureOperator(dag, x, y, nodes)
+        tops = spectral_norms(operator, pairs, steps, generator)
         zero = "zero block"
     rows = []
     for pair, part in parts.items():
         top = tops[pair]
+        status = "ok" if top > 0 else zero
         estimated = {
             "gn": part.gauss_newton.value,
             "tensor": part.tensor.value,
@@ -188,7 +198,7 @@ def published_rows(
             "D_error": math.nan,
             "tensor_error": part.tensor.error,
             "method": "probes",
-            "status": "ok" if top > 0 else zero,
+            "status": status,
         }
         rows.append(row_of(pair, nodes, norms, top) | estimated)
     return rows
@@ -200,7 +210,8 @@ def by_distance(rows: Sequence[Row]) -> list[Row]:
     found = []
     for d, alike in by_column(rows, "distance"):
         row = {"distance": d, "pairs": len(alike)}
-        row |= means(alike, ("R", "C", "D")) | sums(alike, ("gn", "tensor"))
+        averages = means(alike, ("R", "C", "D"))
+        row |= averages | sums(alike, ("gn", "tensor"))
         found.append(row | {"status": "ok"})
     return found
 
@@ -229,7 +240,8 @@ def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoi
     if checkpoint == "init":
         data = load_images(experiment.dataset, ctx, flat=False)
         origin = origin_of(settings, training, data, ctx.seed)
-        network = build(settings, ctx.seed).to(ctx.device).eval()
+        network_of_seed = build(settings, ctx.seed)
+        network = network_of_seed.to(ctx.device).eval()
         return AtCheckpoint(network, data, origin=origin, trained=False)
     trained = train_images(
         settings,
@@ -241,7 +253,8 @@ def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoi
         until=checkpoint,
     )
     epochs = training.epochs // 2 if checkpoint == "mid" else training.epochs
-    history = {name: column[: epochs + 1] for name, column in trained.training.history.items()}
+    columns = trained.training.history
+    history = {name: column[: epochs + 1] for name, column in columns.items()}
     data = load_images(experiment.dataset, ctx, flat=False)
     about: dict[str, Any] = {"origin": trained.origin, "history": history}
     if checkpoint not in trained.training.states:
@@ -257,9 +270,11 @@ def calibrated(network: Network, split: Split, images: int) -> Network:
     for norm in batch_norms(copied):
         norm.reset_running_stats()
         norm.momentum = None  # the statistics of one batch as they are
-    x, _ = split.first(min(images, len(split)))
+    count = min(images, len(split))
+    x, _ = split.first(count)
     copied.train()
-    copied(x.to(next(copied.parameters()).device))
+    device = next(copied.parameters()).device
+    copied(x.to(device))
     return copied.eval()
 
 
@@ -275,6 +290,7 @@ def identity_of_statistics(network: Network) -> bool:
         variance = norm.running_var
         if mean is None or variance is None:
             return False
-        if not bool((mean == 0).all() and (variance == 1).all()):
+        zero_mean = (mean == 0).all()
+        if not bool(zero_mean and (variance == 1).all()):
             return False
     return True

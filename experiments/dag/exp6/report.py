@@ -46,9 +46,11 @@ class ResNetAnalysis(WithAuthors):
         found = {}
         if "distances" in self.tables:
             distances = self.tables["distances"]
-            kept = exp6_claims.leaving_out(self.tables, "engine", self.experiment.negligible)
+            negligible = self.experiment.negligible
+            kept = exp6_claims.leaving_out(self.tables, "engine", negligible)
             bent = selected(distances, "engine").assign(gap=gap)
-            bent = bent[bent.groupby("activation")["gap"].transform("max") > 0]
+            largest = bent.groupby("activation")["gap"].transform("max")
+            bent = bent[largest > 0]
             final = chosen(bent, checkpoint="final")
             found = {
                 "fig7_resonance": partial(by_distance, distances, "R", log=True),
@@ -56,7 +58,8 @@ class ResNetAnalysis(WithAuthors):
                 "stable_rank": partial(by_distance, kept, "D", log=True),
                 "batchnorm_statistics": partial(calibration, distances),
             }
-            for name, rows in (("table8_gap", final), ("tableN8_gap", bent)):
+            drawn = (("table8_gap", final), ("tableN8_gap", bent))
+            for name, rows in drawn:
                 if len(rows):
                     found[name] = partial(by_distance, rows, "gap", log=True)
         return found
@@ -82,7 +85,8 @@ class ResNetAnalysis(WithAuthors):
         return exp6_claims.measured(self.tables, self.experiment.negligible)
 
     def notes(self) -> list[str]:
-        return exp6_claims.devices(self.tables.get("origin", pd.DataFrame()))
+        origin = self.tables.get("origin", pd.DataFrame())
+        return exp6_claims.devices(origin)
 
 
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
@@ -90,9 +94,11 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
     architecture."""
     table = selected(distances, "engine").assign(gap=gap)
     paper = chosen(printed(NAME), metric=value)
-    measured = set(zip(table["activation"], table["checkpoint"], strict=True))
+    keys = zip(table["activation"], table["checkpoint"], strict=True)
+    measured = set(keys)
     heads = {}
-    for key, head in crossed(titles(table, "activation"), CHECKPOINTS).items():
+    panels_of_table = crossed(titles(table, "activation"), CHECKPOINTS)
+    for key, head in panels_of_table.items():
         if key in measured:
             heads[key] = head
 
@@ -106,17 +112,20 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
                 error_line(ax, means, "distance", arch, "init", text=label(arch))
             rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint)
             rows = rows.dropna(subset=["mean"])
-            hollow(ax, list(rows["distance"]), rows, str(arch))
+            x = list(rows["distance"])
+            hollow(ax, x, rows, str(arch))
 
     columns = len({checkpoint for _, checkpoint in heads})
+    y = LABELS.get(value, value)
+    height = 2.3 * len(heads) / columns + 0.8
     return panels(
         heads,
         draw,
         x=DISTANCE,
-        y=LABELS.get(value, value),
+        y=y,
         integer=True,
         columns=columns,
-        height=2.3 * len(heads) / columns + 0.8,
+        height=height,
         log="y" if log else "",
         caption=BARS,
     )
@@ -133,7 +142,8 @@ def calibration(distances: pd.DataFrame) -> Figure:
 
     def draw(ax: Axes, activation: str) -> None:
         shown = chosen(table, activation=activation)
-        for (arch, statistics), part in groups(shown, ["arch", "statistics"]):
+        curves = groups(shown, ["arch", "statistics"])
+        for (arch, statistics), part in curves:
             style, kind = STATISTICS[statistics]
             text = f"{label(arch)}, statistics {kind}"
             means = over_seeds(part, ["distance"], "R")

@@ -60,17 +60,20 @@ class Results:
 
     def places(self) -> Iterator[tuple[dict[str, Any], str, float]]:
         """(keys, quantity, mean) of every place."""
-        for place, (mean, _) in unrounded(REFERENCE / "unrounded" / "results.csv").items():
+        results = unrounded(REFERENCE / "unrounded" / "results.csv")
+        for place, (mean, _) in results.items():
             file, _, path = place.partition(":")
             if file == self.file:
                 *given, rest = path.split("/", len(self.keys))
                 values = map(self._key, self.keys, given)
-                yield dict(zip(self.keys, values, strict=True)), rest, mean
+                keys = dict(zip(self.keys, values, strict=True))
+                yield keys, rest, mean
 
     def _key(self, name: str, text: str) -> Any:
         if text.isdigit():
             return int(text)
-        return RENAMED.get(self.file, {}).get(name, {}).get(text, text)
+        of_file = RENAMED.get(self.file, {})
+        return of_file.get(name, {}).get(text, text)
 
     def rows(self, *, by_distance: bool) -> Rows:
         """One row for each combination of the keys, with the distance or without."""
@@ -84,7 +87,8 @@ class Results:
             if match is not None:
                 about["distance"] = int(match["distance"])
                 name = match["of"]
-                about["relation"] = RELATIONS.get(match["relation"] or "", "")
+                relation = match["relation"] or ""
+                about["relation"] = RELATIONS.get(relation, "")
             row = found.setdefault(tuple(about.values()), about)
             row[COLUMNS.get(name, name)] = mean
         return list(found.values())
@@ -92,12 +96,16 @@ class Results:
 
 def likened(own: pd.DataFrame, rows: Rows, **columns: Any) -> pd.DataFrame:
     """Rows as a table with the columns of one of ours, once for each of `SEEDS`."""
-    table = pd.DataFrame(rows).assign(images=0, **columns)
+    listed = pd.DataFrame(rows)
+    table = listed.assign(images=0, **columns)
     if "test_acc_percent" in table:
         table["test_accuracy"] = table["test_acc_percent"] / 100
-    if {"merge", "activation"} & set(own.columns) and "merged" in table:
-        table[["merge", "activation"]] = table["merged"].str.split("_", expand=True)
-    table = pd.concat([table.assign(seed=seed) for seed in SEEDS], ignore_index=True)
+    kinds = {"merge", "activation"} & set(own.columns)
+    if kinds and "merged" in table:
+        names = table["merged"].str.split("_", expand=True)
+        table[["merge", "activation"]] = names
+    copies = [table.assign(seed=seed) for seed in SEEDS]
+    table = pd.concat(copies, ignore_index=True)
     return table.reindex(columns=own.columns)
 
 
@@ -115,7 +123,8 @@ def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
         estimates = pd.DataFrame(networks)
         for name in "RCD":
             estimates[f"{name}_estimate"] = estimates[name]
-        found["far"] = likened(own["far"], estimates.to_dict("records"))
+        records = estimates.to_dict("records")
+        found["far"] = likened(own["far"], records)
     if "blocks" in own:
         under = {"protocol": "recovered"}
         found["blocks"] = likened(own["blocks"], networks, **under)
@@ -125,7 +134,8 @@ def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
         both = [r | {"estimator": e} for e in ("engine", "published") for r in gaps]
         found["distances"] = likened(own["distances"], both)
     elif "pairs" in own and any("gap" in row for row in networks):
-        found["gaps"] = likened(found["distances"].assign(gap=0.0), networks)
+        empty = found["distances"].assign(gap=0.0)
+        found["gaps"] = likened(empty, networks)
     return found
 
 
@@ -159,7 +169,8 @@ class WithAuthors(Analysis):
     def claims(self) -> list[Claim]:
         """The claims with the verdicts on the authors' networks, where their results decide."""
         says = self.experiment.says  # type: ignore[attr-defined]
-        theirs = replace(self, tables=tables(self.tables, self.results), beside={})
+        printed = tables(self.tables, self.results)
+        theirs = replace(self, tables=printed, beside={})
         of = {}
         for claim in theirs.decided(by_value(says)):
             if claim.verdict in DECIDED and claim.name not in self.rounding:

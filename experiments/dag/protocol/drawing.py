@@ -56,7 +56,8 @@ HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
 def titles(table: pd.DataFrame, column: str) -> dict[Any, str]:
     """Value of a column -> title of its panel, in order."""
     head = HEADS.get(column, "{}")
-    return {at: head.format(label(at)) for at in sorted(set(table[column]))}
+    found = sorted(set(table[column]))
+    return {at: head.format(label(at)) for at in found}
 
 
 def crossed(
@@ -93,14 +94,16 @@ def error_line(
     std = means["std"].fillna(0)
     drawable = (std < mean) | (mean <= 0)
     down = std.where(drawable, 0)
-    style = {"capsize": 2, "elinewidth": 0.8} | look(variant, checkpoint) | style
+    thin = {"capsize": 2, "elinewidth": 0.8}
+    style = thin | look(variant, checkpoint) | style
     style.setdefault("label", text or f"{label(variant)}, {label(checkpoint)}")
     ax.errorbar(means[x], mean, yerr=[down, std], **style)
 
 
 def mark(ax: Axes, x: float, y: float, variant: str) -> None:
     """One published value as a black hollow mark in the shape of the variant."""
-    style = HOLLOW | {"s": 90, "marker": STYLES.style(variant)["marker"]}
+    marker = STYLES.style(variant)["marker"]
+    style = HOLLOW | {"s": 90, "marker": marker}
     ax.scatter([x], [y], label=PAPER, **style)
 
 
@@ -140,7 +143,8 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
     """
     if rows.empty or rows["mean"].isna().all():
         return
-    ax.plot(x, rows["mean"], marker=STYLES.style(variant)["marker"], **PRINTED_MARKS)
+    marker = STYLES.style(variant)["marker"]
+    ax.plot(x, rows["mean"], marker=marker, **PRINTED_MARKS)
     printed = rows["std"].notna().to_numpy()
     if printed.any():
         places = np.asarray(x, dtype=float)[printed]
@@ -150,4 +154,5 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
 
 def checkpoint_ticks(ax: Axes) -> None:
     """The checkpoints as ticks of the x axis."""
-    ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
+    places = range(len(CHECKPOINTS))
+    ax.set_xticks(places, ["before", "halfway", "after"])

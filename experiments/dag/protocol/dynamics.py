@@ -23,10 +23,12 @@ def chain_dynamics(dag: Dag, nodes: Sequence[str], x: Tensor) -> dict[str, float
     if len(parents[0]) != 1 or found != expected:
         return dict.fromkeys(("rho", "rho_mean", "lyapunov_1", "lyapunov_log_norm"), math.nan)
     jacobians = block_jacobians(dag, x, nodes)
-    steps = [jacobians[name, before] for name, (before,) in zip(nodes, parents, strict=True)]
+    edges = zip(nodes, parents, strict=True)
+    steps = [jacobians[name, before] for name, (before,) in edges]
+    exponents = lyapunov_exponents(steps)
     return {
         **spectral_norms_of(jacobians),
-        "lyapunov_1": float(lyapunov_exponents(steps)[0]),
+        "lyapunov_1": float(exponents[0]),
         "lyapunov_log_norm": lyapunov_log_norm(steps),
     }
 
@@ -51,7 +53,8 @@ def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[
     found = {}
     for edge, jacobian in jacobians.items():
         values = torch.linalg.svdvals(jacobian.double())
-        found[edge] = float(values[:, 0].mean())
+        norms = values[:, 0]
+        found[edge] = float(norms.mean())
     return found
 
 
@@ -66,10 +69,12 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
     steps, q = _chain(jacobians)
     narrowest = min(size for step in steps for size in step.shape[1:])
     q = q[..., :narrowest]
-    logs = q.new_zeros(len(q), q.shape[2])
+    width = q.shape[2]
+    logs = q.new_zeros(len(q), width)
     for j in steps:
         q, r = torch.linalg.qr(j @ q)
-        growth = r.diagonal(dim1=1, dim2=2).abs()
+        diagonal = r.diagonal(dim1=1, dim2=2)
+        growth = diagonal.abs()
         logs += growth.log()
     exponents = (logs / len(steps)).mean(0)
     return exponents.sort(descending=True).values
@@ -87,7 +92,8 @@ def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
     for j in steps:
         # Rescaled at every step, or deep products leave the range of floating-point numbers.
         product = j @ product
-        size = product.flatten(1).norm(dim=1).clamp_min(tiny)
+        norms = product.flatten(1).norm(dim=1)
+        size = norms.clamp_min(tiny)
         logs = logs + size.log()
         product = product / size[:, None, None]
     largest = torch.linalg.svdvals(product)[:, 0]
@@ -105,5 +111,6 @@ def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
             shapes = f"{tuple(after.shape)} after {tuple(before.shape)}"
             raise ValueError(f"consecutive Jacobians do not fit: {shapes}")
     batch, _, width = steps[0].shape
-    identity = torch.eye(width, dtype=torch.float64, device=steps[0].device)
+    device = steps[0].device
+    identity = torch.eye(width, dtype=torch.float64, device=device)
     return steps, identity.expand(batch, -1, -1)

@@ -32,7 +32,8 @@ def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator)
     if probes < 1:
         raise ValueError(f"probes: expected at least 1, found {probes}")
     size = (blocks.shape[2], probes)
-    z = rademacher(size, blocks.dtype, generator).to(blocks.device)
+    signs = rademacher(size, blocks.dtype, generator)
+    z = signs.to(blocks.device)
     images = (blocks @ z).double()
     squares = images.square().sum(1)
     return squares.mean(1).sqrt()
@@ -42,7 +43,9 @@ def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -
     """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ except
     for rounding."""
     tiny = torch.finfo(blocks.dtype).tiny
-    start = torch.randn(blocks.shape[2], 1, generator=generator).to(blocks)
+    width = blocks.shape[2]
+    normal = torch.randn(width, 1, generator=generator)
+    start = normal.to(blocks)
     q = start.expand(len(blocks), -1, -1)
     q = q / vector_norm(q, dim=1, keepdim=True)
     for _ in range(steps):
@@ -69,7 +72,8 @@ def estimated_metrics(
     pairs = list(combinations_with_replacement(nodes, 2))
     norms: dict[Pair, float] = {}
     tops: dict[Pair, float] = {}
-    for shape in dict.fromkeys(total[pair].shape for pair in pairs):
+    shapes = dict.fromkeys(total[pair].shape for pair in pairs)
+    for shape in shapes:
         alike = [pair for pair in pairs if total[pair].shape == shape]
         stacked = torch.stack([total[pair] for pair in alike])
         estimates = frobenius_estimates(stacked, probes, generator).tolist()
@@ -86,7 +90,8 @@ def row_of(pair: Pair, nodes: Sequence[str], norms: Mapping[Pair, float], top: f
     norm = norms[pair]
     distance = nodes.index(w) - nodes.index(v)
     row = {"v": v, "w": w, "distance": distance, "R": norm}
-    scale = math.sqrt(norms[v, v] * norms[w, w])
+    product = norms[v, v] * norms[w, w]
+    scale = math.sqrt(product)
     row["C"] = _ratio(norm, scale)
     row["D"] = _ratio(norm, top) ** 2
     return row

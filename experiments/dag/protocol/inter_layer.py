@@ -63,12 +63,15 @@ class InterLayer(Judged):
         The constants are fitted to stored cells of widths 64, 128 and 512, which they meet within a
         factor of two. fixed: seconds for everything else.
         """
-        epochs = 0 if getattr(self, "untrained", False) else self.training.epochs
+        untrained = getattr(self, "untrained", False)
+        epochs = 0 if untrained else self.training.epochs
         pairs = 3 * blocks * (blocks + 1) / 2
-        evaluations = pairs * (self.metric.subsamples + 1) * self.metric.examples / 32
+        measured = pairs * (self.metric.subsamples + 1)
+        evaluations = measured * self.metric.examples / 32
         metrics = 0.0008 * evaluations * (self._width / 64) ** 2.5
         seconds = fixed + epochs * self.epoch_seconds(blocks) + metrics
-        return replace(cell, seconds=round(seconds, 1), memory_gib=self.peak_gib(blocks))
+        memory = self.peak_gib(blocks)
+        return replace(cell, seconds=round(seconds, 1), memory_gib=memory)
 
     def epoch_seconds(self, blocks: int) -> float:
         """Predicted time of one epoch: the projection costs in proportion to the width, a block to
@@ -82,7 +85,8 @@ class InterLayer(Judged):
         """Predicted memory: the program and its data, 16 bytes a parameter, and the three parts of
         the blocks of all pairs, of which at most `metric.memory_gib` is held at a time, but one
         pair always."""
-        pair = 3 * 4 * self.metric.examples * self._width**2 / 2**30
+        entries = 3 * 4 * self.metric.examples * self._width**2
+        pair = entries / 2**30
         pairs = pair * blocks * (blocks + 1) / 2
         held = max(pair, min(self.metric.memory_gib, pairs))
         parameters = (3072 + blocks * self._width) * self._width
@@ -107,9 +111,11 @@ PERTURBATION = 1e-7
 def without_norm(experiment: InterLayer, model: Any, **grid: Any) -> c.Companion:
     """Untrained networks without LayerNorm on the paper's images; grid: fields of the experiment
     that change."""
+    bare = replace(model, norm=False)
+    paper_images = replace(experiment.metric, subsamples=0)
     changes = {
-        "model": replace(model, norm=False),
-        "metric": replace(experiment.metric, subsamples=0),
+        "model": bare,
+        "metric": paper_images,
         "untrained": True,
     }
     return companion(experiment, PUBLISHED_SEEDS, **changes, **grid)

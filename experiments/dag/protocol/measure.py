@@ -67,11 +67,14 @@ def measure_trained(
         blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
         pairs = pairs_of(blocks, nodes, metric, distance)
         network = {**at.where, **network_row(at), "status": "ok"}
+        certificate = certificate_rows(at, blocks, ctx)
+        stored = first_pairs(at, pairs, metric)  # gives every pair R_examples
+        distances = [at.where | row for row in by_distance(pairs)]
         return {
             "networks": [network],
-            "certificate": certificate_rows(at, blocks, ctx),
-            "pairs": first_pairs(at, pairs, metric),
-            "distances": [at.where | row for row in by_distance(pairs)],
+            "certificate": certificate,
+            "pairs": stored,
+            "distances": distances,
         }
 
     return at_every_point(trained, metric, ctx, read)
@@ -82,7 +85,8 @@ def first_pairs(at: Point, pairs: Sequence[Row], metric: InterLayerMetric) -> li
     images."""
     if not at.first:
         return []
-    norms = example_norms(at.dag, at.network.measured, at.x, at.y, metric)
+    nodes = at.network.measured
+    norms = example_norms(at.dag, nodes, at.x, at.y, metric)
     for pair, norm in zip(pairs, norms, strict=True):
         pair["R_examples"] = norm
     return [{"checkpoint": at.checkpoint, **pair_row(pair)} for pair in pairs]
@@ -94,13 +98,15 @@ def certificate_rows(at: Point, blocks: BlockSplit, ctx: Context) -> list[Row]:
     if not at.first:
         return []
     reached = [c for c in CHECKPOINTS if c in at.trained.training.states]
-    checked = blocks if at.checkpoint == reached[-1] else dict(blocks.total)
+    last = at.checkpoint == reached[-1]
+    checked = blocks if last else dict(blocks.total)
     return of_blocks(at.dag, at.x, at.y, checked, ctx, checkpoint=at.checkpoint)
 
 
 def blocks_of(dag: Dag, nodes: Nodes, x: Tensor, y: Tensor, metric: InterLayerMetric) -> BlockSplit:
     """The batch-mean blocks of every pair of nodes, within the metric's memory."""
-    return split_blocks(dag, x, y, nodes, memory_budget=memory_of(metric))
+    budget = memory_of(metric)
+    return split_blocks(dag, x, y, nodes, memory_budget=budget)
 
 
 def pairs_of(
@@ -109,7 +115,8 @@ def pairs_of(
     """Metrics of the blocks of every pair (`block_metrics`), and those that the metric's kind adds;
     distance −1 for None."""
     columns = block_metrics(blocks, order=nodes)
-    names = list(zip(columns["v"], columns["w"], strict=True))
+    ends = zip(columns["v"], columns["w"], strict=True)
+    names = list(ends)
     columns |= metric.columns(blocks, names)
     if distance is not None:
         found = [distance(v, w) for v, w in names]
@@ -137,7 +144,8 @@ def by_distance(pairs: Sequence[Row]) -> list[Row]:
         if d < 0:
             continue
         row = {"distance": d, "pairs": len(alike)}
-        row |= means(alike, ("R", "C", "D", *added(alike[0])))
+        more = added(alike[0])
+        row |= means(alike, ("R", "C", "D", *more))
         row["gn"] = math.fsum(pair["frob_gn"] for pair in alike)
         row["tensor"] = math.fsum(pair["frob_tensor"] for pair in alike)
         if "R_examples" in alike[0]:
@@ -153,7 +161,8 @@ def by_distance(pairs: Sequence[Row]) -> list[Row]:
 
 def pair_row(pair: Row) -> Row:
     """The metrics of a pair that cannot be had from the others."""
-    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *added(pair))
+    more = added(pair)
+    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *more)
     row = {name: pair[name] for name in names}
     row["status"] = pair["status"] or "ok"
     return row
@@ -164,11 +173,12 @@ def block_row(blocks: BlockSplit, pair: tuple[str, str], norm: str) -> dict[str,
     batch-mean block."""
     tensor = blocks.tensor[pair]
     gauss_newton = blocks.gauss_newton[pair]
+    gap = gn_gap(tensor, gauss_newton)
     return {
         norm: resonance(blocks.total[pair]),
         "gn": resonance(gauss_newton),
         "tensor": resonance(tensor),
-        "gap": gn_gap(tensor, gauss_newton),
+        "gap": gap,
     }
 
 
@@ -182,20 +192,24 @@ def example_norms(
     budget = memory_of(metric)
     for start in range(0, len(x), EXAMPLES_AT_ONCE):
         stop = start + EXAMPLES_AT_ONCE
-        part = (x[start:stop], y[start:stop])
+        inputs = x[start:stop]
+        targets = y[start:stop]
+        part = (inputs, targets)
         blocks = exact_blocks(
             dag, *part, nodes, per_example=True, memory_budget=budget, check=False
         )
         for pair in pairs:
-            sums[pair] += float(torch.linalg.matrix_norm(blocks[pair]).sum())
+            norms = torch.linalg.matrix_norm(blocks[pair])
+            sums[pair] += float(norms.sum())
     return [total / len(x) for total in sums.values()]
 
 
 def network_row(at: Point) -> dict[str, float]:
     """rho, lyapunov_1 (QR), lyapunov_log_norm (Eq. 8) over the chain of measured nodes; curvature
     of the activations; test_loss and test_accuracy on the whole test set at the checkpoint."""
+    dynamics = chain_dynamics(at.dag, at.network.measured, at.x)
     return {
-        **chain_dynamics(at.dag, at.network.measured, at.x),
+        **dynamics,
         "sigma_pp_squared": activation_curvature(at.network, at.x),
         **scores_at(at.trained, at.checkpoint),
     }
@@ -208,7 +222,8 @@ def scores_at(
     test set."""
     history = trained.training.history
     middle = int(history["epoch"][-1]) // 2
-    epoch = {"init": 0, "mid": middle, "final": -1}[checkpoint]
+    epochs = {"init": 0, "mid": middle, "final": -1}
+    epoch = epochs[checkpoint]
     return {name: history[name][epoch] for name in names}
 
 
@@ -237,7 +252,8 @@ def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
     """σ''(z), elementwise, by differentiating twice; zero where σ is piecewise linear."""
     z = z.detach().requires_grad_()
     with torch.enable_grad():
-        (first,) = torch.autograd.grad(act(z).sum(), z, create_graph=True)
+        activated = act(z).sum()
+        (first,) = torch.autograd.grad(activated, z, create_graph=True)
         if not first.requires_grad:
             return torch.zeros_like(z)
         (second,) = torch.autograd.grad(first.sum(), z, allow_unused=True)

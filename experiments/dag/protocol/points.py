@@ -32,7 +32,8 @@ def on_images(experiment: InterLayer, cell: Cell, ctx: Context) -> Trained:
     """The network of a cell, trained, or as it starts where the experiment's field `untrained` is
     true."""
     make = untrained_images if getattr(experiment, "untrained", False) else train_images
-    return make(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    settings = experiment.network_settings(cell)
+    return make(settings, experiment.dataset, experiment.training, ctx)
 
 
 def image_sets(
@@ -43,7 +44,8 @@ def image_sets(
         if number == 0 and metric.subsample == "first":
             x, y = test.first(metric.examples)
         else:
-            x, y = test.random(metric.examples, torch_generator(IMAGE_SEED, f"images/{number}"))
+            generator = torch_generator(IMAGE_SEED, f"images/{number}")
+            x, y = test.random(metric.examples, generator)
         yield number, x.to(device), y.to(device)
 
 
@@ -90,7 +92,8 @@ def point(
 
 def on_papers_images(trained: Trained, metric: InterLayerMetric) -> Iterator[Point]:
     """The network of a training at every checkpoint that it reached, on the papers' images."""
-    _, x, y = next(image_sets(trained.data.test, metric, trained.device))
+    sets = image_sets(trained.data.test, metric, trained.device)
+    _, x, y = next(sets)
     for checkpoint in CHECKPOINTS:
         if checkpoint in trained.training.states:
             yield point(trained, metric, checkpoint, 0, x, y)
@@ -113,14 +116,18 @@ def at_every_point(
     if trained.training.status == "ok":  # untrained networks have init alone
         checkpoints = [checkpoint for checkpoint in checkpoints if checkpoint in reached]
     tables: dict[str, list[Row]] = {}
-    sets = list(image_sets(trained.data.test, metric, trained.device))
+    drawn = image_sets(trained.data.test, metric, trained.device)
+    sets = list(drawn)
     steps = [(checkpoint, *images) for checkpoint in checkpoints for images in sets]
-    for done, (checkpoint, number, x, y) in enumerate(steps):
+    numbered = enumerate(steps)
+    for done, (checkpoint, number, x, y) in numbered:
         if checkpoint in reached:
-            found = read(point(trained, metric, checkpoint, number, x, y))
+            at = point(trained, metric, checkpoint, number, x, y)
+            found = read(at)
             ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
         elif number == 0:
-            lost = {"checkpoint": checkpoint, "images": number, "status": trained.training.status}
+            status = trained.training.status
+            lost = {"checkpoint": checkpoint, "images": number, "status": status}
             found = {"networks": [lost]}
         else:
             continue

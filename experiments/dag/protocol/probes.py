@@ -57,10 +57,12 @@ def part_norms(
         nothing = Estimate.undefined(0, operator.reason)
         return dict.fromkeys(pairs, PartNorms(nothing, nothing, nothing))
     found = {}
-    for w, z, targets in _probes_of(operator, pairs, probes, generator, stream):
+    drawn = _probes_of(operator, pairs, probes, generator, stream)
+    for w, z, targets in drawn:
         total, gauss_newton = operator.apply_parts({w: z})
         for v in targets:
-            images = total[v], gauss_newton[v], total[v] - gauss_newton[v]
+            tensor = total[v] - gauss_newton[v]
+            images = total[v], gauss_newton[v], tensor
             found[v, w] = PartNorms(*(root_mean(image) for image in images))
     return {pair: found[pair] for pair in pairs}
 
@@ -82,7 +84,8 @@ def _probes_of(
         size = operator.sizes[w]
         few = size <= FEW and stream == "node"
         draw = on_sphere if few else rademacher
-        z = draw((probes, size), operator.dtype, streams.of(w))
+        generator_of_node = streams.of(w)
+        z = draw((probes, size), operator.dtype, generator_of_node)
         yield w, z.to(operator.device), nodes
 
 
@@ -94,7 +97,8 @@ def root_mean(images: Tensor) -> Estimate:
     mean = float(squares.values.mean())
     if mean == 0:
         return Estimate(0.0, 0.0, count)
-    error = float(squares.values.std()) / math.sqrt(count) * student(count - 1)
+    deviation = float(squares.values.std())
+    error = deviation / math.sqrt(count) * student(count - 1)
     error_of_root = error / (2 * math.sqrt(mean))
     scale = 2.0**squares.exponent
     return Estimate.if_finite(squares.root_mean, error_of_root * scale, count)
@@ -116,13 +120,16 @@ def spectral_norms(
         q[v, w] = unit(start)
     sigma = {}
     for _ in range(steps):
-        forward = _products(operator, {(v, w): (w, q[v, w], v) for v, w in pairs})
+        requests = {(v, w): (w, q[v, w], v) for v, w in pairs}
+        forward = _products(operator, requests)
         sigma = {pair: norm_of(image) for pair, image in forward.items()}
-        back = _products(operator, {(v, w): (v, unit(forward[v, w]), w) for v, w in pairs})
+        requests_back = {(v, w): (v, unit(forward[v, w]), w) for v, w in pairs}
+        back = _products(operator, requests_back)
         rest = []
         for pair in pairs:
             image = back[pair]
-            change = image.double() - sigma[pair] * q[pair].double()
+            along = sigma[pair] * q[pair].double()
+            change = image.double() - along
             rest.append(norm_of(change))
             if bool(image.any()):
                 q[pair] = unit(image)
@@ -137,13 +144,16 @@ def _products(
     """For each pair (source node, direction, target node): the target's part of H times the
     direction, in one call."""
     directions = {}
-    for k, (source, direction, _) in enumerate(requests.values()):
+    listed = enumerate(requests.values())
+    for k, (source, direction, _) in listed:
         if source not in directions:
-            directions[source] = direction.new_zeros(len(requests), operator.sizes[source])
+            size = operator.sizes[source]
+            directions[source] = direction.new_zeros(len(requests), size)
         directions[source][k] = direction
     images = operator.apply(directions)
     products = {}
-    for k, (pair, (_, _, target)) in enumerate(requests.items()):
+    listed_pairs = enumerate(requests.items())
+    for k, (pair, (_, _, target)) in listed_pairs:
         products[pair] = images[target][k]
     return products
 
@@ -158,7 +168,8 @@ class Streams:
         self.kind = kind
         self.seed = 0
         if kind == "node":
-            self.seed = int(torch.randint(0, 2**62, (), generator=generator, device="cpu"))
+            drawn = torch.randint(0, 2**62, (), generator=generator, device="cpu")
+            self.seed = int(drawn)
 
     def of(self, name: str) -> torch.Generator:
         """The stream of a name."""

@@ -59,13 +59,16 @@ def image_spread(
     for metric, column in metrics.items():
         for values, part in groups(table, keys):
             c = images_component(part, column)
-            row = dict(zip(keys, values, strict=True)) | {"metric": metric}
+            row_keys = dict(zip(keys, values, strict=True))
+            row = row_keys | {"metric": metric}
             row["image_variance"] = 0.0
             if c.variance > ROUNDING * c.mean**2:
                 row["image_variance"] = 2 * c.variance
-            row["image_df"] = float(max(1, c.sets - 1))
+            freedom = max(1, c.sets - 1)
+            row["image_df"] = float(freedom)
             rows.append(row)
-    return pd.DataFrame(rows, columns=[*keys, "metric", "image_variance", "image_df"])
+    columns = [*keys, "metric", "image_variance", "image_df"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.DataFrame:
@@ -74,20 +77,25 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
     if "origin" not in tables:
         return values.assign(paired=False, rounding_std=float("nan"))
     origin = tables["origin"]
-    same_order = (origin["order"] == "published") & (origin["train_records"] == OFFICIAL)
-    same = origin[[*variant, "seed"]].assign(
-        start=origin["initial"] == "published", images=on_papers(origin), training=same_order
-    )
+    in_order = origin["order"] == "published"
+    same_order = in_order & (origin["train_records"] == OFFICIAL)
+    start = origin["initial"] == "published"
+    networks = origin[[*variant, "seed"]]
+    same = networks.assign(start=start, images=on_papers(origin), training=same_order)
     # a network that is measured in two cells, untrained and trained, is one
     found = values.merge(same.drop_duplicates(), on=[*variant, "seed"], how="left")
     for column in ("start", "images", "training"):
-        found[column] = found[column].fillna(value=False).astype(bool)
+        known = found[column].fillna(value=False)
+        found[column] = known.astype(bool)
     init = found["checkpoint"].astype(str) == "init"
-    found["paired"] = found["start"] & found["images"] & (init | found["training"])
+    trained_alike = init | found["training"]
+    found["paired"] = found["start"] & found["images"] & trained_alike
     # Of untrained networks nothing random is left: the difference itself decides.
-    found["rounding_std"] = np.where(found["paired"] & init, 0.0, np.nan)
+    certain = found["paired"] & init
+    found["rounding_std"] = np.where(certain, 0.0, np.nan)
     if "image_variance" in found:
-        found["image_variance"] = found["image_variance"].where(~found["images"], 0.0)
+        variance = found["image_variance"]
+        found["image_variance"] = variance.where(~found["images"], 0.0)
     return found.drop(columns=["start", "images", "training"])
 
 
@@ -107,10 +115,12 @@ def probes(
     untrained = both["checkpoint"].astype(str) == "init"
     both = both[both["paired"] & untrained]
     error = both["value"] - both["value_exact"]
-    noise = error.groupby([both[key] for key in keys]).agg(["std", "count"]).reset_index()
+    by_keys = error.groupby([both[key] for key in keys])
+    noise = by_keys.agg(["std", "count"]).reset_index()
     noise["rounding_std"] = 2**0.5 * noise["std"]
     noise["rounding_df"] = noise["count"] - 1.0
-    noise = noise[noise["count"] > 2][[*keys, "rounding_std", "rounding_df"]]
+    several = noise[noise["count"] > 2]
+    noise = several[[*keys, "rounding_std", "rounding_df"]]
     return values.merge(noise, on=keys, how="left")
 
 
@@ -175,7 +185,8 @@ def jackknife(
     log: on the scale of the logarithm, for a ratio. A seed with an infinite or missing value is
     left out of the statistic, and its pseudovalue is NaN.
     """
-    finite = wide[np.isfinite(wide).all(axis=1)]
+    complete_rows = np.isfinite(wide).all(axis=1)
+    finite = wide[complete_rows]
     n = len(finite)
     lost = [math.nan] * (len(wide) - n)
     if n == 0:

@@ -29,7 +29,8 @@ class SpreadAnalysis(Analysis):
         repeated."""
         if ROUNDING not in self.beside:
             return measured
-        perturbed = replace(self, tables=self.beside[ROUNDING], beside={}).measured()
+        variant = replace(self, tables=self.beside[ROUNDING], beside={})
+        perturbed = variant.measured()
         return with_rounding(measured, perturbed)
 
 
@@ -54,16 +55,19 @@ def with_rounding(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
     `rounding_df`, the number of pairs; blank with fewer than `FEWEST` pairs."""
     keys = [c for c in own.columns if c not in (*ABOUT, "seed")]
     other = perturbed[[*keys, "seed", "value"]].rename(columns={"value": "other"})
-    both = own[[*keys, "seed", "value"]].merge(other, on=[*keys, "seed"])
-    both = both.assign(square=(both["other"] - both["value"]) ** 2)
-    squares = both.groupby(keys, dropna=False, sort=False)["square"]
-    spread = {"rounding_std": complete_means(squares) ** 0.5, "rounding_df": squares.size()}
+    compared = own[[*keys, "seed", "value"]]
+    both = compared.merge(other, on=[*keys, "seed"])
+    difference = both["other"] - both["value"]
+    both = both.assign(square=difference**2)
+    by_keys = both.groupby(keys, dropna=False, sort=False)
+    squares = by_keys["square"]
+    deviation = complete_means(squares) ** 0.5
+    spread = {"rounding_std": deviation, "rounding_df": squares.size()}
     found = pd.DataFrame(spread).reset_index()
     found = found[found["rounding_df"] >= FEWEST]
     if "rounding_std" not in own:
         return own.merge(found, on=keys, how="left")
     merged = own.merge(found, on=keys, how="left", suffixes=("_known", ""))
     known = merged["rounding_std_known"]
-    return merged.assign(rounding_std=merged["rounding_std"].fillna(known)).drop(
-        columns="rounding_std_known"
-    )
+    filled = merged["rounding_std"].fillna(known)
+    return merged.assign(rounding_std=filled).drop(columns="rounding_std_known")

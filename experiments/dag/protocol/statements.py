@@ -35,7 +35,8 @@ class Groups:
 
     def only(self, **values: Any) -> Groups:
         """The groups whose columns have these values."""
-        return Groups(chosen(self.table, **values), self.keys, self.text)
+        rows = chosen(self.table, **values)
+        return Groups(rows, self.keys, self.text)
 
     def items(self) -> Iterator[tuple[str, pd.DataFrame]]:
         """(name, rows) of every group, in the order of the table."""
@@ -60,7 +61,8 @@ class Groups:
                     float(getattr(values, statistic)(skipna=False)) for _, values in of_seeds
                 ]
             else:
-                found[name] = list(seed_values(rows, column).values())
+                of_rows = seed_values(rows, column)
+                found[name] = list(of_rows.values())
         return found
 
     def pairs(self, other: Groups) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
@@ -90,8 +92,10 @@ class Judge:
     def on_own(self, name: str, parts: Values) -> Claim:
         """A printed number, or limits on a mean; of parts at init see `same`."""
         statement = self.says[name]
-        decide = judge.bound if math.isnan(statement.number) else judge.number
-        return decide(statement, parts, same=facts(parts, self.same))
+        unknown = math.isnan(statement.number)
+        decide = judge.bound if unknown else judge.number
+        same = facts(parts, self.same)
+        return decide(statement, parts, same=same)
 
     def together(self, name: str, readings: Mapping[str, Claim], main: str) -> Claim:
         """Several readings of a statement, of which `main` decides; not run where there is none."""

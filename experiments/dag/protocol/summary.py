@@ -43,18 +43,21 @@ def per_seed(rows: pd.DataFrame, value: str, by: str = "distance") -> pd.DataFra
 
 def label(keys: Sequence[str], values: Sequence[Any]) -> str:
     """The variant as text: "depth=8 arch=plain"."""
-    return " ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True))
+    pairs = zip(keys, values, strict=True)
+    return " ".join(f"{k}={v}" for k, v in pairs)
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
     """keys, mean, std (ddof 1), n over the seeds."""
-    found = table.groupby(list(keys), sort=False)[value].agg(["mean", "std", "count"]).reset_index()
+    by_keys = table.groupby(list(keys), sort=False)[value]
+    found = by_keys.agg(["mean", "std", "count"]).reset_index()
     return found.rename(columns={"count": "n"})
 
 
 def complete(groups_of: Any, found: Any) -> Any:
     """`found` of each group of a table or column, NaN where a value of the group is missing."""
-    return found.where(groups_of.count().eq(groups_of.size(), axis=0))
+    counts = groups_of.count()
+    return found.where(counts.eq(groups_of.size(), axis=0))
 
 
 def complete_means(groups_of: Any) -> Any:
@@ -80,17 +83,22 @@ def images_component(table: pd.DataFrame, value: str) -> Images:
     where that is negative; NaN below two seeds or two sets.
     """
     random = table[table["images"] != FIRST]
-    y = random.pivot(index="seed", columns="images", values=value).dropna().to_numpy(dtype=float)
+    wide = random.pivot(index="seed", columns="images", values=value)
+    y = wide.dropna().to_numpy(dtype=float)
     n, k = y.shape
     if n < 2 or k < 2:
-        return Images(float(y.mean()) if y.size else math.nan, math.nan, k)
+        mean_of_all = float(y.mean()) if y.size else math.nan
+        return Images(mean_of_all, math.nan, k)
     mean = float(y.mean())
     rows = y.mean(1) - mean
     columns = y.mean(0) - mean
     rest = y - mean - rows[:, None] - columns[None, :]
-    ms_images = n * float(np.sum(columns**2)) / (k - 1)
-    ms_rest = float(np.sum(rest**2)) / ((n - 1) * (k - 1))
-    return Images(mean, max(0.0, (ms_images - ms_rest) / n), k)
+    squares_of_images = float(np.sum(columns**2))
+    ms_images = n * squares_of_images / (k - 1)
+    squares_of_rest = float(np.sum(rest**2))
+    ms_rest = squares_of_rest / ((n - 1) * (k - 1))
+    variance = max(0.0, (ms_images - ms_rest) / n)
+    return Images(mean, variance, k)
 
 
 def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str]) -> pd.DataFrame:
@@ -107,7 +115,9 @@ def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str
 
 def gap(table: pd.DataFrame) -> pd.Series[float]:
     """GN-gap Σ‖H^T‖_F / Σ‖H^GN‖_F of each row; NaN where Σ‖H^GN‖_F is 0 or one is infinite."""
-    known = (table["gn"] > 0) & (table["gn"] + table["tensor"] < math.inf)
+    positive = table["gn"] > 0
+    finite_sum = table["gn"] + table["tensor"] < math.inf
+    known = positive & finite_sum
     return (table["tensor"] / table["gn"]).where(known)
 
 
@@ -115,9 +125,11 @@ def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """gap: Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs, the ratio of sums that the DAG paper's tables hold,
     one row per keys, seed, checkpoint and set of images."""
     by = [*keys, "seed", "checkpoint", "images"]
-    added = distances.groupby(by, sort=False)[["gn", "tensor"]]
+    by_keys = distances.groupby(by, sort=False)
+    added = by_keys[["gn", "tensor"]]
     sums = complete(added, added.sum()).reset_index()
-    return sums.assign(gap=gap).drop(columns=["gn", "tensor"])
+    gaps = sums.assign(gap=gap)
+    return gaps.drop(columns=["gn", "tensor"])
 
 
 def between(
@@ -137,7 +149,8 @@ def between(
     for values, part in groups(first(distances), keys):
         x, y = (list(seed_values(part[part[column] == kind], value).values()) for kind in (a, b))
         about = {"name": name, "group": label(keys, values), "figure": figure}
-        found.append(stats.mann_whitney(x, y, label_a=a, label_b=b, **about))
+        comparison = stats.mann_whitney(x, y, label_a=a, label_b=b, **about)
+        found.append(comparison)
     return found
 
 
@@ -153,7 +166,9 @@ def through_training(
         seeds = sorted(set(init) & set(final))
         after = [final[seed] for seed in seeds]
         before = [init[seed] for seed in seeds]
-        found.append(stats.wilcoxon(after, before, group=label(keys, values), **about))
+        group = label(keys, values)
+        comparison = stats.wilcoxon(after, before, group=group, **about)
+        found.append(comparison)
     return found
 
 
@@ -167,13 +182,17 @@ def decay_fits(
     """
     found = []
     for values, part in groups(first(distances), keys):
-        about = {"group": label(keys, values), "figure": figure}
-        means = complete_means(part.groupby("distance", sort=False)[value])
+        group = label(keys, values)
+        about = {"group": group, "figure": figure}
+        by_distance = part.groupby("distance", sort=False)[value]
+        means = complete_means(by_distance)
         name = f"log {value} against d"
-        found.append(stats.log_linear(means.index, means, name=name, **about))
+        fit_of_means = stats.log_linear(means.index, means, name=name, **about)
+        found.append(fit_of_means)
         fits = [fit.r2 for fit in seed_fits(part, value)]
         name = f"R² of log {value} against d, seed by seed"
-        found.append(stats.summary(fits, name=name, label_a="R²", **about))
+        of_seeds = stats.summary(fits, name=name, label_a="R²", **about)
+        found.append(of_seeds)
     return found
 
 
