@@ -184,5 +184,7 @@ class Page:
     @property
     def cells(self) -> list[dict[str, Any]]:
         """id, parameters and seed of every cell."""
-        shown = ("id", "params", "seed")
-        return [{key: cell[key] for key in shown} for cell in self.manifest["cells"]]
+        shown = []
+        for cell in self.manifest["cells"]:
+            shown.append({key: cell[key] for key in ("id", "params", "seed")})
+        return shown

@@ -218,9 +218,11 @@ def _has_table(meta: Record | None, table: str) -> bool:
 def _of_cells(cells: Sequence[Record], stored: Mapping[str, Record]) -> dict[str, Any]:
     times = sorted(str(cell["finished"]) for cell in cells)
     machines = [_processor(stored[cell["id"]]) for cell in cells if cell["id"] in stored]
-    shown = ("id", "seed", "params")
+    shown = []
+    for cell in cells:
+        shown.append({key: cell[key] for key in ("id", "seed", "params")})
     return {
-        "cells": [{key: cell[key] for key in shown} for cell in cells],
+        "cells": shown,
         "commits": dict(Counter(str(cell["git_commit"]) for cell in cells).most_common()),
         "CPU": dict(Counter(machines).most_common()) or UNKNOWN,
         "measured between": [times[0], times[-1]] if times else None,
