@@ -1,6 +1,6 @@
 """Mistakes of users: tables of them, and how they end."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,14 +24,3 @@ def mistakes(table: str) -> list[tuple[list[str], str]]:
 def each_row(names: str, table: Mapping[str, Any]) -> pytest.MarkDecorator:
     """One test for each row of a table, with the row's values as arguments of these names."""
     return pytest.mark.parametrize(names, table.values(), ids=table)
-
-
-def refusals(table: Mapping[str, tuple[Callable[[], Any], str]]) -> Any:
-    """One test for each row (call, text): the call ends in an error of one line with this text."""
-
-    @each_row("call, match", table)
-    def test(call: Callable[[], Any], match: str) -> None:
-        with refusal(match):
-            call()
-
-    return test
