@@ -51,13 +51,15 @@ def dots(ax: Axes, x: Any, y: Any, label: str, name: str | None = None, **change
 def band(ax: Axes, x: Any, middle: Any, low: Any, high: Any, label: str, name: str) -> None:
     """A line in the style of a label with a band from `low` to `high`."""
     ax.plot(x, middle, label=name, **line(label))
-    ax.fill_between(x, low, high, color=STYLES.colour(label), alpha=0.18, linewidth=0)
+    colour = STYLES.colour(label)
+    ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
 def box_look(label: str, slot: int) -> Look:
     """Filling of a box, in its place among those side by side."""
     hatch = HATCHES[slot % len(HATCHES)]
-    return {"facecolor": STYLES.colour(label), "alpha": 0.6, "hatch": hatch}
+    colour = STYLES.colour(label)
+    return {"facecolor": colour, "alpha": 0.6, "hatch": hatch}
 
 
 def boxes(
@@ -75,7 +77,8 @@ def boxes(
     for place, by_label in enumerate(samples.values()):
         count = len(by_label)
         width = 0.8 / count
-        for slot, (label, values) in enumerate(by_label.items()):
+        groups = enumerate(by_label.items())
+        for slot, (label, values) in groups:
             from_middle = slot - (count - 1) / 2
             centre = place + from_middle * width
             drawn = ax.boxplot(
@@ -95,7 +98,8 @@ def boxes(
             upper_cap = drawn["caps"][1].get_ydata()
             top = max(upper_cap, default=math.nan)
             tops[place, label] = (centre, float(top))
-    ax.set_xticks(range(len(samples)), [str(place) for place in samples])
+    names = [str(place) for place in samples]
+    ax.set_xticks(range(len(samples)), names)
     ax.set_xlim(-0.6, len(samples) - 0.4)
     return tops
 
@@ -103,9 +107,12 @@ def boxes(
 def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) -> None:
     """A legend of boxes, label -> name, in the order in which they stand side by side."""
     handles = []
-    for slot, (label, name) in enumerate(names.items()):
-        handles.append(Patch(label=name, **box_look(label, slot)))
-    about: Look = {"loc": "outside lower center", "ncols": len(handles)} | where
+    numbered = enumerate(names.items())
+    for slot, (label, name) in numbered:
+        look = box_look(label, slot)
+        handles.append(Patch(label=name, **look))
+    below: Look = {"loc": "outside lower center", "ncols": len(handles)}
+    about: Look = below | where
     figure.legend(handles=handles, **about)
 
 
@@ -115,7 +122,8 @@ def stars(p: float) -> str:
     >>> stars(0.5), stars(0.002), stars(1e-5)
     ('', '*', '**')
     """
-    return "*" * ((p < 0.01) + (p < 0.001))
+    count = (p < 0.01) + (p < 0.001)
+    return "*" * count
 
 
 def values_with_mean(

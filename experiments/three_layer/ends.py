@@ -58,7 +58,8 @@ def stretched(function: Smooth) -> Smooth:
         theta = to_theta(u)
         scale = SCALE * u.cosh()
         scaled = function.hessian(theta) * scale.unsqueeze(-1) * scale.unsqueeze(-2)
-        return scaled + torch.diag_embed(function.gradient(theta) * theta)
+        diagonal = function.gradient(theta) * theta
+        return scaled + torch.diag_embed(diagonal)
 
     return Smooth(
         lambda u: function.value(to_theta(u)),
@@ -81,14 +82,19 @@ def polish_further(
     of the result counts all trials. A point runs to infinity if it gets beyond `far`, or if its
     valley goes on in either variable (`polish`); what is finished in one of them is finished.
     """
-    left = torch.tensor([kind == "unfinished" for kind in polished.kind])
+    unfinished = [kind == "unfinished" for kind in polished.kind]
+    left = torch.tensor(unfinished)
     if not bool(left.any()):
         return polished
-    away = polish(stretched(function), from_theta(polished.theta[left]), goal, **how)
-    ended = polish(function, to_theta(away.theta), goal, **how)
+    start = from_theta(polished.theta[left])
+    away = polish(stretched(function), start, goal, **how)
+    moved = to_theta(away.theta)
+    ended = polish(function, moved, goal, **how)
     kinds = list(polished.kind)
-    places = left.nonzero()[:, 0].tolist()
-    for i, in_u, in_theta in zip(places, away.kind, ended.kind, strict=True):
+    indices = left.nonzero()[:, 0]
+    places = indices.tolist()
+    kinds_of_both = zip(places, away.kind, ended.kind, strict=True)
+    for i, in_u, in_theta in kinds_of_both:
         kinds[i] = in_theta
         if in_theta == "unfinished":
             kinds[i] = in_u
@@ -100,12 +106,15 @@ def polish_further(
         result[left] = new
         return result
 
-    tried = polished.steps[left] + away.steps + ended.steps
+    before = polished.steps[left] + away.steps
+    tried = before + ended.steps
+    theta = put(polished.theta, ended.theta)
+    eigenvalues = put(polished.eigenvalues, ended.eigenvalues)
     return Polished(
-        put(polished.theta, ended.theta),
+        theta,
         put(polished.gradient_norm, ended.gradient_norm),
         put(polished.newton_step, ended.newton_step),
-        put(polished.eigenvalues, ended.eigenvalues),
+        eigenvalues,
         put(polished.steps, tried),
         kinds,
     )
@@ -152,7 +161,8 @@ def lead(network: Network, theta: Tensor, limits: Limits, goal: Goal = "downhill
     how: dict[str, Any] = {"far": limits.far, "tolerance": limits.tolerance}
     led = polish(loss, theta, goal, steps=limits.steps, **how)
     if goal == "downhill":
-        for steps, rounding in ((limits.further, False), (limits.to_rounding, True)):
+        rounds = ((limits.further, False), (limits.to_rounding, True))
+        for steps, rounding in rounds:
             if steps:
                 led = polish_further(loss, led, steps=steps, rounding=rounding, **how)
     return led
@@ -168,7 +178,8 @@ def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, li
     """Rows as the columns of a table, which are there without a row, too."""
     by_name: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
-        for name, value in zip(names, row, strict=True):
+        values = zip(names, row, strict=True)
+        for name, value in values:
             by_name[name].append(value)
     return by_name
 
@@ -204,7 +215,8 @@ def gradient_columns(network: Network, theta: Tensor, start: Tensor) -> dict[str
     """||∇L|| at theta (S, D), and its share of that at the starts (S, D)."""
     left = network.gradient_norm(theta)
     first = network.gradient_norm(start)
-    return {"gradient": short(left), "gradient_ratio": short(left / first)}
+    ratio = short(left / first)
+    return {"gradient": short(left), "gradient_ratio": ratio}
 
 
 def led_columns(network: Network, polished: Polished, start: Tensor) -> dict[str, Any]:
@@ -222,12 +234,14 @@ def led_columns(network: Network, polished: Polished, start: Tensor) -> dict[str
         "lambda_sup": network.bound(theta),
     }
     columns = {"kind": polished.kind, "polish_steps": polished.steps}
-    return columns | {name: short(values) for name, values in measured.items()}
+    rounded = {name: short(values) for name, values in measured.items()}
+    return columns | rounded
 
 
 def nearest_columns(polished: Polished, start: Tensor) -> dict[str, Any]:
     """What lies nearest to each point among the points without gradient."""
-    distance = (polished.theta - start).norm(dim=1)
+    difference = polished.theta - start
+    distance = difference.norm(dim=1)
     return {
         "nearest_kind": polished.kind,
         "nearest_distance": short(distance),

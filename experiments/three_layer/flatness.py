@@ -72,8 +72,10 @@ class Regularised:
                 checked = True
             state = state_of(theta, data, self.activation)
             loss = loss_gradient(data, state)
-            penalty = contraction_gradient(data, state, contract(data, state))
-            return penalty.mul_(self.strength).add_(loss, alpha=self.loss_weight), loss
+            contraction = contract(data, state)
+            penalty = contraction_gradient(data, state, contraction)
+            scaled = penalty.mul_(self.strength)
+            return scaled.add_(loss, alpha=self.loss_weight), loss
 
         return step
 
@@ -104,12 +106,14 @@ class AdaptiveSam:
         def step(theta: Tensor, number: int) -> tuple[Tensor, Tensor]:
             gradient = here(theta, number)[0]
             scale = theta.abs().add_(SAM_CONSTANT)
-            units = hidden_width(theta.shape[0], self.x.shape[1])
+            inputs = self.x.shape[1]
+            units = hidden_width(theta.shape[0], inputs)
             scale[:units] = 1  # b, the first column of W
             scale[units * (self.x.shape[1] + 1)] = 1  # c
             scaled = scale * gradient
             norm = torch.linalg.vector_norm(scaled, dim=0)
-            moved = torch.addcmul(theta, scale * scaled, self.radius / (norm + (norm == 0)))
+            safe_norm = norm + (norm == 0)
+            moved = torch.addcmul(theta, scale * scaled, self.radius / safe_norm)
             return there(moved, number)[0], gradient
 
         return step
@@ -139,7 +143,8 @@ def training_direction(
     if method == "asam":
         early = AdaptiveSam(x, q, activation, radius)
     else:
-        early = Regularised(x, q, "trace" if method == "trace" else "bound", activation, strength)
+        penalty = "trace" if method == "trace" else "bound"
+        early = Regularised(x, q, penalty, activation, strength)
     if until is None:
         return early
     return Switch(early, plain, until)

@@ -31,15 +31,18 @@ class Products:
 
     def __call__(self, v: Tensor) -> Tensor:
         self.count += 1
-        rows = v.to(self.hessian.dtype).unsqueeze(0)
-        return self.hessian.apply({"parameters": rows})["parameters"][0].double()
+        typed = v.to(self.hessian.dtype)
+        rows = typed.unsqueeze(0)
+        images = self.hessian.apply({"parameters": rows})
+        return images["parameters"][0].double()
 
     def gaussian(self, generator: torch.Generator) -> Tensor:
         return torch.randn(self.size, generator=generator, dtype=torch.float64)
 
     def signs(self, generator: torch.Generator) -> Tensor:
         bits = torch.randint(0, 2, (self.size,), generator=generator, dtype=torch.int8)
-        return bits.double().mul_(2).sub_(1)
+        doubled = bits.double().mul_(2)
+        return doubled.sub_(1)
 
 
 def make_orthogonal(w: Tensor, vectors: Sequence[Tensor]) -> None:
@@ -52,7 +55,8 @@ def exponent_of(values: Tensor) -> int:
     """e with max |values| about 2**e; 0 for zeros and values that are not finite."""
     largest = float(values.abs().max())
     if math.isfinite(largest):
-        return max(-1000, min(1000, math.frexp(largest)[1]))
+        exponent = math.frexp(largest)[1]
+        return max(-1000, min(1000, exponent))
     return 0
 
 
@@ -63,7 +67,8 @@ def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Genera
     product = Products(hessian)
     steps = min(steps, product.size)
     basis: list[Tensor] = []
-    start = torch.randn(product.size, generator=generator).to(hessian.dtype).double()
+    normal = torch.randn(product.size, generator=generator)
+    start = normal.to(hessian.dtype).double()
     current = start / start.norm()
     before = torch.zeros(0)
     alphas: list[float] = []
@@ -83,12 +88,14 @@ def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Genera
             w -= betas[-1] * before
         make_orthogonal(w, basis)
         betas.append(float(w.norm()))
-        if not betas[-1] > 10 * EPS * (max(map(abs, alphas)) + max(betas)):
+        scale = max(map(abs, alphas)) + max(betas)
+        if not betas[-1] > 10 * EPS * scale:
             break
         before = current
         current = w.div_(betas[-1])
     values, _ = eigh_tridiagonal(alphas, betas[:-1])
-    return float(2.0**exponent * torch.from_numpy(values)[-1])
+    largest = torch.from_numpy(values)[-1]
+    return float(2.0**exponent * largest)
 
 
 class Largest(NamedTuple):
@@ -110,16 +117,20 @@ def largest_eigenvalue(
     """
     product = Products(hessian)
     start = product.gaussian(generator)
-    size = float(product(product.gaussian(generator)).norm()) / math.sqrt(product.size)
+    image = product(product.gaussian(generator))
+    size = float(image.norm()) / math.sqrt(product.size)
     if not math.isfinite(size):
         return Largest(math.nan, math.nan, False)
     if size == 0:
         value = 0.0
-        vector = torch.eye(product.size, 1, dtype=torch.float64)[:, 0]
+        axes = torch.eye(product.size, 1, dtype=torch.float64)
+        vector = axes[:, 0]
     else:
         value, vector = _restarted(product, start, tolerance / 10, generator)
-    residual = float((product(vector) - value * vector).norm())
-    return Largest(value, residual, residual <= tolerance * max(abs(value), size))
+    difference = product(vector) - value * vector
+    residual = float(difference.norm())
+    converged = residual <= tolerance * max(abs(value), size)
+    return Largest(value, residual, converged)
 
 
 def _restarted(
@@ -146,7 +157,8 @@ def _restarted(
         beta = float(w.norm())
         if not math.isfinite(beta):
             return math.nan, v
-        if not beta > 10 * EPS * (float(matrix.abs().max()) + beta):
+        scale = float(matrix.abs().max()) + beta
+        if not beta > 10 * EPS * scale:
             beta = 0.0
             w = product.gaussian(generator)  # an invariant subspace: go on in another direction
             make_orthogonal(w, basis)
@@ -154,16 +166,21 @@ def _restarted(
         full = j + 1 == most
         last = product.count >= limit
         if full or last or (j % 4 == 0 and j >= 1 and beta > 0):
-            values, vectors = torch.linalg.eigh(matrix[: j + 1, : j + 1])
+            part = matrix[: j + 1, : j + 1]
+            values, vectors = torch.linalg.eigh(part)
             best = (-values).argsort()
             values = values[best]
             vectors = vectors[:, best]
-            residual = float(beta * vectors[-1, 0].abs())
+            last_entry = vectors[-1, 0].abs()
+            residual = float(beta * last_entry)
             if last or residual <= tolerance * float(values.abs().max()):
-                return float(values[0]), (vectors[:, :1].mT @ torch.stack(basis))[0]
+                vector = vectors[:, :1].mT @ torch.stack(basis)
+                return float(values[0]), vector[0]
         if full:
-            kept = min(1 + max(1, (most - 1) // 2), most - 1)
-            basis = list(vectors[:, :kept].mT @ torch.stack(basis))
+            half = max(1, (most - 1) // 2)
+            kept = min(1 + half, most - 1)
+            combined = vectors[:, :kept].mT @ torch.stack(basis)
+            basis = list(combined)
             arrow = beta * vectors[-1, :kept]
             matrix = torch.zeros_like(matrix)
             matrix[:kept, :kept] = values[:kept].diag()
@@ -188,29 +205,33 @@ def bound_from_probes(hessian: ParameterHessian, probes: int, generator: torch.G
     for _ in range(probes):
         z = product.signs(generator)
         image = product(z)
-        rows.append((float(z @ image), float(image @ image)))
-    traces, squares = torch.tensor(rows, dtype=torch.float64).unbind(1)
-    value = float(_upper(product.size, traces.mean(), squares.mean()))
+        row = (float(z @ image), float(image @ image))
+        rows.append(row)
+    moments = torch.tensor(rows, dtype=torch.float64)
+    traces, squares = moments.unbind(1)
+    upper = _upper(product.size, traces.mean(), squares.mean())
+    value = float(upper)
     if not math.isfinite(value):
         return Bound(math.nan, math.nan, math.nan)
     rest = probes - 1
-    left_out = _upper(
-        product.size, (traces.sum() - traces) / rest, (squares.sum() - squares) / rest
-    )
+    other_traces = (traces.sum() - traces) / rest
+    other_squares = (squares.sum() - squares) / rest
+    left_out = _upper(product.size, other_traces, other_squares)
     positive = bool((left_out > 0).all())
     scaled = left_out.log() if positive else left_out  # there the interval is closer to symmetric
-    error = math.sqrt(rest / probes * float((scaled - scaled.mean()).square().sum())) * _student(
-        rest
-    )
+    deviations = (scaled - scaled.mean()).square()
+    error = math.sqrt(rest / probes * float(deviations.sum())) * _student(rest)
     if not positive:
-        return Bound(value, value - 1.96 * error, value + 1.96 * error)
+        half_width = 1.96 * error
+        return Bound(value, value - half_width, value + half_width)
     width = math.exp(min(1.96 * error, 700.0))
     return Bound(value, value / width, value * width)
 
 
 def _upper(n: int, trace: Tensor, square: Tensor) -> Tensor:
     mean = trace / n
-    return mean + math.sqrt(n - 1) * torch.sqrt(torch.clamp(square / n - mean * mean, min=0))
+    variance = square / n - mean * mean
+    return mean + math.sqrt(n - 1) * torch.sqrt(torch.clamp(variance, min=0))
 
 
 def _student(freedom: int) -> float:

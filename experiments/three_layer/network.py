@@ -33,7 +33,8 @@ class Network:
         """Where gradient descent from starts (S, D) stops: ||∇L|| below its first value times
         `ratio`, or after `steps`."""
         stop = (ratio,)
-        return descend(starts, self.direction, rate=rate, max_steps=steps, stop_ratios=stop).final
+        trajectory = descend(starts, self.direction, rate=rate, max_steps=steps, stop_ratios=stop)
+        return trajectory.final
 
     def loss(self, theta: Tensor) -> Tensor:
         """L, (...,)."""
@@ -53,7 +54,8 @@ class Network:
 
     def spectrum(self, theta: Tensor) -> Tensor:
         """Eigenvalues of H, rising, (..., D); entries that are not finite count as numbers."""
-        return torch.linalg.eigvalsh(self.hessian(theta).nan_to_num())
+        hessian = self.hessian(theta).nan_to_num()
+        return torch.linalg.eigvalsh(hessian)
 
     def bound(self, theta: Tensor) -> Tensor:
         """λ_sup, (...,)."""
@@ -89,6 +91,8 @@ def macro_f1(predicted: Tensor, actual: Tensor) -> Tensor:
     for positive in (True, False):
         named = predicted == positive
         true = actual == positive
-        hits = 2.0 * (named & true).sum(-1, dtype=torch.float64)
-        scores.append(hits / (named.sum(-1) + true.sum(-1)).clamp(min=1))
+        both = named & true
+        hits = 2.0 * both.sum(-1, dtype=torch.float64)
+        total = named.sum(-1) + true.sum(-1)
+        scores.append(hits / total.clamp(min=1))
     return (scores[0] + scores[1]) / 2

@@ -33,7 +33,8 @@ class Data(NamedTuple):
 
 
 def data_of(x: Tensor, q: Tensor) -> Data:
-    inputs = with_bias(x.t()).t().contiguous()
+    extended = with_bias(x.t())
+    inputs = extended.t().contiguous()
     columns = inputs.shape[1]
     first, second = torch.triu_indices(columns, columns)
     products = inputs[:, first] * inputs[:, second]
@@ -63,13 +64,16 @@ def state_of(theta: Tensor, data: Data, activation: str) -> State:
     width = theta.shape[1]
     units = hidden_width(theta.shape[0], columns - 1)
     count = units * columns
-    input_weights = theta[:count].reshape(columns, units * width)
+    by_input = theta[:count]
+    input_weights = by_input.reshape(columns, units * width)
     bias = theta[count]
     weights = theta[count + 1 :]
     y = (data.inputs @ input_weights).view(-1, units, width)
-    value, slope1, slope2, slope3 = get_activation(activation).derivatives(y, 3)
+    function = get_activation(activation)
+    value, slope1, slope2, slope3 = function.derivatives(y, 3)
     slope = slope1 * weights
-    z = ((value * weights).sum(1) + bias)[:, None]
+    weighted = (value * weights).sum(1)
+    z = (weighted + bias)[:, None]
     p = torch.sigmoid(z)
     miss = torch.sigmoid(-z)
     target = data.target[..., None]
@@ -83,7 +87,8 @@ def state_of(theta: Tensor, data: Data, activation: str) -> State:
 def _pull_back(data: Data, by_logit: Tensor, by_y: Tensor, by_v: Tensor) -> Tensor:
     """(D, S) from the derivatives by z (I, 1, S), y and v (I, N, S) of every sample."""
     samples, units, width = by_y.shape
-    columns = data.inputs.t() @ by_y.reshape(samples, units * width)
+    flat = by_y.reshape(samples, units * width)
+    columns = data.inputs.t() @ flat
     return torch.cat([columns.view(-1, width), by_logit.sum(0), by_v.sum(0)])
 
 
@@ -113,7 +118,8 @@ def contraction_gradient(data: Data, state: State, contraction: Contraction) -> 
     quadratic, through_slope, through_hidden, kappa, tau = contraction
     curved = state.weights * state.slope2 * kappa
     curved.add_(state.slope1 * tau, alpha=2)
-    by_logit = state.third * quadratic + state.variance * curved.sum(1, keepdim=True)
+    by_curve = state.variance * curved.sum(1, keepdim=True)
+    by_logit = state.third * quadratic + by_curve
     slope_part = 2 * state.variance * through_slope
     bend_part = state.error * kappa
     by_y = slope_part * state.slope2
@@ -129,12 +135,14 @@ def contraction_gradient(data: Data, state: State, contraction: Contraction) -> 
 
 def trace_contraction(data: Data, state: State) -> Contraction:
     """G = 1."""
-    norms = data.inputs.square().sum(1)[:, None, None]
+    squares = data.inputs.square().sum(1)
+    norms = squares[:, None, None]
     slope_squares = state.slope.square().sum(1, keepdim=True)
     hidden_squares = state.hidden.square().sum(1, keepdim=True)
     quadratic = norms * slope_squares + 1 + hidden_squares
     tau = torch.zeros_like(norms)
-    return Contraction(quadratic, norms * state.slope, state.hidden, norms, tau)
+    through_slope = norms * state.slope
+    return Contraction(quadratic, through_slope, state.hidden, norms, tau)
 
 
 class Blocks(NamedTuple):
@@ -206,7 +214,8 @@ def _shift(data: Data, blocks: Blocks, value: Tensor) -> None:
 
 def bound_contraction(data: Data, state: State) -> Contraction:
     samples, units, width = state.slope.shape
-    dimension = units * data.inputs.shape[1] + units + 1
+    columns = data.inputs.shape[1]
+    dimension = units * columns + units + 1
     matrix = _bound_matrix(data, _hessian(data, state), dimension)
     ww = data.doubled @ matrix.ww.flatten(1)
     ww = ww.view(samples, units, units, width)

@@ -135,7 +135,8 @@ def polish(
             f"start: expected finite float64 of shape (S, D), found {start.dtype} "
             f"{tuple(start.shape)}"
         )
-    if not (far > 0 and tolerance > 0 and steps > 0):
+    positive = far > 0 and tolerance > 0 and steps > 0
+    if not positive:
         raise ValueError(
             f"expected far, tolerance and steps above zero, found {far}, {tolerance} and {steps}"
         )
@@ -169,13 +170,15 @@ class _Walk:
         self.entry = start.clone()  # where the gradient was last above √tolerance
         self.gradient = function.gradient(start)
         self.value = function.value(start)
-        self.eigenvalues, self.vectors = torch.linalg.eigh(function.hessian(start))
+        hessian = function.hessian(start)
+        self.eigenvalues, self.vectors = torch.linalg.eigh(hessian)
         # the curvature that the kernel is nothing against
         self.scale = self.eigenvalues.abs().amax(-1)
         self.radius = torch.ones_like(self.value)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.rounding = rounding
-        self.going = ~self._done(torch.arange(len(start)))
+        every = torch.arange(len(start))
+        self.going = ~self._done(every)
 
     def _noise(self, index: Tensor, theta: Tensor) -> Tensor:
         """What the rounding of theta does to the gradients in index, ε || |H| |θ| ||; 0 unless it
@@ -184,9 +187,12 @@ class _Walk:
         if not self.rounding:
             return torch.zeros_like(self.value[index])
         vectors = self.vectors[index]
-        hessian = (vectors * self.eigenvalues[index].unsqueeze(-2)) @ vectors.mT
-        amplified = (hessian.abs() @ theta.abs().unsqueeze(-1)).squeeze(-1)
-        return torch.finfo(theta.dtype).eps * amplified.norm(dim=-1)
+        scaled = vectors * self.eigenvalues[index].unsqueeze(-2)
+        hessian = scaled @ vectors.mT
+        columns = theta.abs().unsqueeze(-1)
+        amplified = (hessian.abs() @ columns).squeeze(-1)
+        eps = torch.finfo(theta.dtype).eps
+        return eps * amplified.norm(dim=-1)
 
     def _newton(self, index: Tensor) -> Tensor:
         """|||H|⁻¹ g|| of the points in index; infinite for a singular H with a gradient along its
@@ -194,10 +200,12 @@ class _Walk:
         """
         along = self._along(index)
         size = self.eigenvalues[index].abs()
-        return torch.where(along == 0, 0.0, along / size).norm(dim=-1)
+        quotients = torch.where(along == 0, 0.0, along / size)
+        return quotients.norm(dim=-1)
 
     def _along(self, index: Tensor) -> Tensor:
-        return (self.vectors[index].mT @ self.gradient[index].unsqueeze(-1)).squeeze(-1)
+        columns = self.gradient[index].unsqueeze(-1)
+        return (self.vectors[index].mT @ columns).squeeze(-1)
 
     def _isolated(self, index: Tensor) -> Tensor:
         theta = self.theta[index]
@@ -207,14 +215,18 @@ class _Walk:
         most = size.amax(-1)
         regular = least > REGULAR * most
         contracts = step * most <= CONTRACTION * least
-        limit = self._noise(index, theta).clamp(min=self.tolerance)
-        stationary = self.gradient[index].norm(dim=-1) <= limit
+        noise = self._noise(index, theta)
+        limit = noise.clamp(min=self.tolerance)
+        size_of_gradient = self.gradient[index].norm(dim=-1)
+        stationary = size_of_gradient <= limit
         return regular & contracts & stationary & (step <= ISOLATED)
 
     def _done(self, index: Tensor) -> Tensor:
         theta = self.theta[index]
-        floor = self._noise(index, theta).clamp(min=FLOOR * self.tolerance)
-        no_gradient = self.gradient[index].norm(dim=-1) <= floor
+        noise = self._noise(index, theta)
+        floor = noise.clamp(min=FLOOR * self.tolerance)
+        size_of_gradient = self.gradient[index].norm(dim=-1)
+        no_gradient = size_of_gradient <= floor
         beyond = self.function.size(theta) > self.far
         stuck = self.radius[index] < SMALLEST_RADIUS
         return no_gradient | beyond | stuck | self._isolated(index)
@@ -231,11 +243,14 @@ class _Walk:
             e = c * e
             c = c.square()
         p = ball_minimiser(c, e, radius)
-        predicted = -(e * p).sum(-1) - 0.5 * (c * p.square()).sum(-1)
-        trial = self.theta[index] + (self.vectors[index] @ p.unsqueeze(-1)).squeeze(-1)
+        quadratic = (c * p.square()).sum(-1)
+        predicted = -(e * p).sum(-1) - 0.5 * quadratic
+        step = self.vectors[index] @ p.unsqueeze(-1)
+        trial = self.theta[index] + step.squeeze(-1)
         value = self.function.value(trial)
         gradient = self.function.gradient(trial)
-        old = self.gradient[index].square().sum(-1)
+        old_gradient = self.gradient[index]
+        old = old_gradient.square().sum(-1)
         new = gradient.square().sum(-1)
         if downhill:
             gained = before - value
@@ -246,15 +261,18 @@ class _Walk:
         # once f cannot resolve the gain, a smaller gradient is the better point
         smaller = torch.where(new < old, 1.0, -1.0)
         ratio = torch.where(predicted <= resolved, smaller, gained / predicted)
-        ratio = torch.where(torch.isfinite(value) & torch.isfinite(new), ratio, -1.0)
+        finite = torch.isfinite(value) & torch.isfinite(new)
+        ratio = torch.where(finite, ratio, -1.0)
         length = p.norm(dim=-1)
         grown = (ratio > 0.75) & (length > 0.8 * radius)
         radius = torch.where(grown, 2 * radius, radius)
-        self.radius[index] = torch.where(ratio < 0.25, length / 4, radius)
+        shrunk = length / 4
+        self.radius[index] = torch.where(ratio < 0.25, shrunk, radius)
         self.steps[index] += 1
         better = ratio > 1e-4
         moved = index[better]
-        steep = better & (old.sqrt() > self.tolerance**0.5)
+        above = old.sqrt() > self.tolerance**0.5
+        steep = better & above
         self.entry[index[steep]] = trial[steep]
         self.theta[moved] = trial[better]
         self.value[moved] = value[better]
@@ -269,17 +287,22 @@ class _Walk:
         largest, now or then.
         """
         size = self.eigenvalues.abs()
-        largest = torch.maximum(size.amax(-1), self.scale).unsqueeze(-1)
-        along = (self.vectors.mT @ way.unsqueeze(-1)).squeeze(-1)
-        along = torch.where(size <= SINGULAR * largest, along, 0.0)
-        return (self.vectors @ along.unsqueeze(-1)).squeeze(-1)
+        peak = torch.maximum(size.amax(-1), self.scale)
+        largest = peak.unsqueeze(-1)
+        coordinates = self.vectors.mT @ way.unsqueeze(-1)
+        along = coordinates.squeeze(-1)
+        singular = size <= SINGULAR * largest
+        along = torch.where(singular, along, 0.0)
+        part = self.vectors @ along.unsqueeze(-1)
+        return part.squeeze(-1)
 
     def ended(self) -> Polished:
         """The result, every point with its kind."""
         theta = self.theta
         every = torch.arange(len(theta))
         norm = self.gradient.norm(dim=-1)
-        limit = self._noise(every, theta).clamp(min=self.tolerance)
+        noise = self._noise(every, theta)
+        limit = noise.clamp(min=self.tolerance)
         still = norm <= limit
         goes_on = self._goes_on(every)
         beyond = self.function.size(theta) > self.far
@@ -294,15 +317,20 @@ class _Walk:
         ):
             kind[where] = KINDS.index(name)
         kinds = [KINDS[k] for k in kind.tolist()]
-        return Polished(theta, norm, self._newton(every), self.eigenvalues, self.steps, kinds)
+        newton = self._newton(every)
+        return Polished(theta, norm, newton, self.eigenvalues, self.steps, kinds)
 
     def _goes_on(self, every: Tensor) -> Tensor:
         """Whether the way along the kernel since the gradient fell is long, and f and the gradient
         are no larger as far again."""
         way = self._flat_part(self.theta - self.entry)
         further = self.theta + way
-        long = way.norm(dim=-1) > LONG * (1 + self.theta.norm(dim=-1))
-        level = self.function.value(further) <= self.value + self.tolerance
-        limit = self._noise(every, further).clamp(min=self.tolerance)
-        still = self.function.gradient(further).norm(dim=-1) <= limit
+        size = 1 + self.theta.norm(dim=-1)
+        long = way.norm(dim=-1) > LONG * size
+        value = self.function.value(further)
+        level = value <= self.value + self.tolerance
+        noise = self._noise(every, further)
+        limit = noise.clamp(min=self.tolerance)
+        gradient = self.function.gradient(further)
+        still = gradient.norm(dim=-1) <= limit
         return long & level & still

@@ -43,11 +43,14 @@ def combine(forms: Tensor, squares: Tensor, dimension: int) -> BoundEstimate:
     """
     count = forms.shape[-1]
     trace = forms.mean(-1)
-    mixed_products = forms.sum(-1).square() - forms.square().sum(-1)
+    square_of_sum = forms.sum(-1).square()
+    mixed_products = square_of_sum - forms.square().sum(-1)
     squared_trace = mixed_products / (count * (count - 1))
-    variance = squares.mean(-1) / dimension - squared_trace / dimension**2
+    mean_square = squares.mean(-1) / dimension
+    variance = mean_square - squared_trace / dimension**2
     deviation = variance.clamp(min=0).sqrt()
-    bound = trace / dimension + math.sqrt(dimension - 1) * deviation
+    reach = math.sqrt(dimension - 1) * deviation
+    bound = trace / dimension + reach
     return BoundEstimate(bound, trace, variance)
 
 
@@ -68,7 +71,8 @@ def hessian_vector_product(
     """H z from gradients that keep their graph, in the shapes of the parameters; graph: whether H z
     keeps its own.
     """
-    used = [(g, v) for g, v in zip(gradients, vector, strict=True) if g.requires_grad]
+    pairs = zip(gradients, vector, strict=True)
+    used = [(g, v) for g, v in pairs if g.requires_grad]
     if not used:  # a loss linear in every parameter
         return tuple(torch.zeros_like(p) for p in parameters)
     outputs, directions = zip(*used, strict=True)
@@ -86,7 +90,8 @@ class ParameterHessian(SymmetricOperator):
         self.gradients = torch.autograd.grad(
             loss, self.parameters, create_graph=True, materialize_grads=True
         )
-        self.sizes = {"parameters": sum(p.numel() for p in self.parameters)}
+        size = sum(p.numel() for p in self.parameters)
+        self.sizes = {"parameters": size}
         self.dtype = self.parameters[0].dtype
         self.device = self.parameters[0].device
 
@@ -95,8 +100,10 @@ class ParameterHessian(SymmetricOperator):
         sizes = [p.numel() for p in self.parameters]
         images = []
         for row in directions["parameters"]:
-            pieces = zip(row.split(sizes), self.parameters, strict=True)
+            parts = row.split(sizes)
+            pieces = zip(parts, self.parameters, strict=True)
             vector = [piece.view_as(p) for piece, p in pieces]
             image = hessian_vector_product(self.gradients, self.parameters, vector, graph=False)
-            images.append(torch.cat([h.reshape(-1) for h in image]))
+            flat = [h.reshape(-1) for h in image]
+            images.append(torch.cat(flat))
         return {"parameters": torch.stack(images)}

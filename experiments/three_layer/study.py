@@ -80,12 +80,14 @@ class Case:
 
     def test(self, name: str, seed: int) -> Statistic | None:
         """A test of one data set after Holm's correction."""
-        return self.study.tests.get((name, self.of_seed(seed)))
+        key = (name, self.of_seed(seed))
+        return self.study.tests.get(key)
 
     @property
     def evidence(self) -> Evidence:
         """Decides its claims."""
-        rule = judge.DataSetRule(self.experiment.share, self.experiment.data_sets)
+        experiment = self.experiment
+        rule = judge.DataSetRule(experiment.share, experiment.data_sets)
         return Evidence(rule, self.experiment.level, self.group, self.study.tests)
 
     def statement(self, name: str, **limits: Any) -> Statement:
@@ -100,7 +102,8 @@ class Case:
     ) -> Claim:
         """Decided by one number of every data set."""
         values = by_seed(rows, read)
-        return self.evidence.compared(self.statement(name, **limits), values, threshold)
+        statement = self.statement(name, **limits)
+        return self.evidence.compared(statement, values, threshold)
 
     def tested(self, name: str, test: str, *, sign: int) -> Claim:
         """Decided by one test of every data set."""
@@ -108,7 +111,8 @@ class Case:
 
     def within(self, name: str, test: str, **limits: Any) -> Claim:
         """Decided by the interval of the shift of a test."""
-        return self.evidence.within(self.statement(name, **limits), test)
+        statement = self.statement(name, **limits)
+        return self.evidence.within(statement, test)
 
 
 def column(name: str, statistic: str) -> Reading:
@@ -118,7 +122,8 @@ def column(name: str, statistic: str) -> Reading:
 
 def data_sets(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
     """(seed, rows) of each data set, in order."""
-    for seed, rows in table.groupby("seed", sort=True):
+    by_data_set = table.groupby("seed", sort=True)
+    for seed, rows in by_data_set:
         yield int(str(seed)), rows
 
 
@@ -128,12 +133,15 @@ CRITICAL = ("minimum", "saddle", "degenerate")
 
 def share_of_kinds(rows: pd.DataFrame, kinds: Sequence[str] = CRITICAL) -> float:
     """Share of the ends that lead to a point of these kinds, or have one nearest."""
-    return float((rows["kind"].isin(kinds) | rows["nearest_kind"].isin(kinds)).mean())
+    critical = rows["kind"].isin(kinds)
+    led_to_critical = rows["nearest_kind"].isin(kinds)
+    return float((critical | led_to_critical).mean())
 
 
 def listed_kinds(kinds: pd.Series) -> str:
     """'12 infinity, 3 minimum': how many points of each kind."""
-    return ", ".join(f"{n} {kind}" for kind, n in kinds.value_counts().items())
+    counts = kinds.value_counts()
+    return ", ".join(f"{n} {kind}" for kind, n in counts.items())
 
 
 def over_draws(
@@ -146,7 +154,8 @@ def over_draws(
     excluded. per_seed: draws of each seed, in which the number of seeds that would decide is
     counted.
     """
-    made = judge.bound(replace(statement, low=0.0, strict=True), values, over="draws of the data")
+    positive = replace(statement, low=0.0, strict=True)
+    made = judge.bound(positive, values, over="draws of the data")
     test = wilcoxon(values, name=statement.name)
     above = sum(v > 0 for v in values)
     below = sum(v < 0 for v in values)

@@ -19,7 +19,8 @@ def ball_minimiser(c: Tensor, e: Tensor, radius: Tensor) -> Tensor:
     """
     lowest, place = c.min(-1)
     newton = _shifted(c, e, torch.zeros_like(lowest))
-    inside = (lowest > 0) & (newton.norm(dim=-1) <= radius)
+    short = newton.norm(dim=-1) <= radius
+    inside = (lowest > 0) & short
     low = (-lowest).clamp(min=0)
     high = low + e.norm(dim=-1) / radius
     mu = (low + high) / 2
@@ -29,21 +30,31 @@ def ball_minimiser(c: Tensor, e: Tensor, radius: Tensor) -> Tensor:
         long = length > radius
         low = torch.where(long, mu, low)
         high = torch.where(long, high, mu)
-        bent = (p * _shifted(c, p, mu)).sum(-1)  # −½ d||p||²/dμ, with the sign of _shifted
-        mu = mu + (length / radius - 1) * length.square() / -bent
-        mu = torch.where((mu > low) & (mu < high), mu, (low + high) / 2)
-    p = _shifted(c, e, torch.where(inside, 0.0, mu))
-    shrinking = (radius / p.norm(dim=-1)).clamp(max=1)
+        derivative = _shifted(c, p, mu)
+        bent = (p * derivative).sum(-1)  # −½ d||p||²/dμ, with the sign of _shifted
+        excess = length / radius - 1
+        mu = mu + excess * length.square() / -bent
+        bracketed = (mu > low) & (mu < high)
+        mu = torch.where(bracketed, mu, (low + high) / 2)
+    shift = torch.where(inside, 0.0, mu)
+    p = _shifted(c, e, shift)
+    quotient = radius / p.norm(dim=-1)
+    shrinking = quotient.clamp(max=1)
     p = p * shrinking.unsqueeze(-1)
-    rest = (radius.square() - p.square().sum(-1)).clamp(min=0).sqrt()
-    hard = ~inside & (lowest <= 0) & (p.norm(dim=-1) < 0.9 * radius)
+    missing = radius.square() - p.square().sum(-1)
+    rest = missing.clamp(min=0).sqrt()
+    small = p.norm(dim=-1) < 0.9 * radius
+    hard = ~inside & (lowest <= 0) & small
     at = place.unsqueeze(-1)
-    sign = torch.where(e.gather(-1, at).squeeze(-1) > 0, -1.0, 1.0)
+    gradient = e.gather(-1, at).squeeze(-1)
+    sign = torch.where(gradient > 0, -1.0, 1.0)
     along_least = torch.where(hard, sign * rest, 0.0)
-    return p.scatter_add(-1, at, along_least.unsqueeze(-1))
+    correction = along_least.unsqueeze(-1)
+    return p.scatter_add(-1, at, correction)
 
 
 def _shifted(c: Tensor, e: Tensor, mu: Tensor) -> Tensor:
     """−e / (c + μ), 0 where the denominator is not positive."""
     below = c + mu.unsqueeze(-1)
-    return -e / torch.where(below > 0, below, torch.inf)
+    positive = torch.where(below > 0, below, torch.inf)
+    return -e / positive

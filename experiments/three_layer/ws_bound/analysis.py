@@ -104,7 +104,8 @@ class Case(study.Case):
         if self.polished:
             rows = self.rows("polished")
             return rows[rows["kind"] != "unfinished"]
-        return chosen(self.rows("critical_points"), status="ok", duplicate=0)
+        points = self.rows("critical_points")
+        return chosen(points, status="ok", duplicate=0)
 
     @cached_property
     def narrow(self) -> pd.DataFrame:
@@ -126,10 +127,12 @@ def cases(analysis: Study, *, paper_only: bool = False) -> list[Case]:
     if "search" not in analysis.tables:
         return []
     experiment: Any = analysis.experiment
-    stored = analysis.tables["search"][["protocol", "activation", "rate"]]
+    columns = ["protocol", "activation", "rate"]
+    stored = analysis.tables["search"][columns]
     of_paper = []
     others = []
-    for (protocol, activation), rows in stored.groupby(["protocol", "activation"], sort=False):
+    searches = stored.groupby(["protocol", "activation"], sort=False)
+    for (protocol, activation), rows in searches:
         rates = list(rows["rate"])
         rate = rates[0]
         if experiment.portrait_rate in rates:
@@ -154,15 +157,18 @@ def where_led(rows: pd.DataFrame) -> pd.DataFrame:
     """Polished points; those whose loss vanishes run to infinity, whatever their Hessian, which
     vanishes too.
     """
-    vanishing = (rows["kind"] == "degenerate") & (rows["loss"] < ZERO_LOSS)
-    return rows.assign(kind=rows["kind"].mask(vanishing, "infinity"))
+    degenerate = rows["kind"] == "degenerate"
+    vanishing = degenerate & (rows["loss"] < ZERO_LOSS)
+    kinds = rows["kind"].mask(vanishing, "infinity")
+    return rows.assign(kind=kinds)
 
 
 def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The points with the smallest λ_sup and the rest (WS bound, Fig. 7: 317 and 36 of 353)."""
     ordered = rows.sort_values("lambda_sup", kind="stable")
     count = int(low_share * len(ordered))
-    return ordered.iloc[:count], ordered.iloc[count:]
+    low = ordered.iloc[:count]
+    return low, ordered.iloc[count:]
 
 
 def statistics(analysis: Study) -> list[Statistic]:
@@ -182,7 +188,8 @@ def _of_points(c: Case) -> Iterator[Statistic]:
 
     Fig. 7: macro F1 of the points with low against those with high λ_sup.
     """
-    for hidden, rows in c.points.groupby("hidden", sort=True):
+    by_width = c.points.groupby("hidden", sort=True)
+    for hidden, rows in by_width:
         for seed, part in data_sets(rows):
             bound = part["lambda_sup"]
             ratio = bound / part["lambda_max"]
@@ -191,8 +198,10 @@ def _of_points(c: Case) -> Iterator[Statistic]:
     for size in c.experiment.dataset.test:
         means = []
         for seed, rows in data_sets(c.narrow):
-            low, high = (group[f"f1_test{size}"] for group in c.low_and_high(rows))
-            means.append((low.mean(), high.mean()))
+            of_groups = c.low_and_high(rows)
+            low, high = (group[f"f1_test{size}"] for group in of_groups)
+            pair = (low.mean(), high.mean())
+            means.append(pair)
             name = f"F1 on {size}, low - high"
             yield stats.mann_whitney(low, high, name=name, **c.about("7", seed), **LOW_HIGH)
         if means:
@@ -208,7 +217,8 @@ def _draws(tables: Tables) -> Iterator[Statistic]:
     if "draws" not in tables:
         return
     about = {"where": "Fig. 7", "figure": "fig07 draws"} | LOW_HIGH
-    for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
+    by_stage = tables["draws"].groupby(["stage", "test_samples"], sort=True)
+    for (stage, size), rows in by_stage:
         about["name"] = f"mean F1 on {size}, low - high, over draws"
         about["group"] = f"protocol=fitted {stage}"
         yield stats.wilcoxon(rows["f1_low"], rows["f1_high"], **about)
@@ -227,7 +237,8 @@ def _widths(c: Case) -> Iterator[Statistic]:
     medians = []
     for seed, rows in data_sets(c.points):
         a, b = (rows.loc[rows["hidden"] == width, "lambda_sup"] for width in (wide, narrow))
-        medians.append((a.median(), b.median()))
+        pair = (a.median(), b.median())
+        medians.append(pair)
         yield stats.mann_whitney(a, b, name=name, **c.about("11", seed), **labels)
     wider, narrower = zip(*medians, strict=True)
     name = f"median {name}, over data sets"
@@ -235,7 +246,8 @@ def _widths(c: Case) -> Iterator[Statistic]:
 
 
 def _norms(c: Case) -> Iterator[Statistic]:
-    for column, figure in (("V_norm_sq", "10"), ("W_norm_sq", "10"), ("RtR_norm_sq", "12")):
+    compared = (("V_norm_sq", "10"), ("W_norm_sq", "10"), ("RtR_norm_sq", "12"))
+    for column, figure in compared:
         name = f"{column} and bound"
         for seed, rows in data_sets(c.narrow):
             yield stats.spearman(
@@ -249,7 +261,8 @@ def _lower_edge(c: Case) -> Iterator[Statistic]:
     """
     name = "lower edge of bound over RtR_norm_sq"
     for seed, rows in data_sets(c.narrow):
-        yield stats.spearman(*lower_edge(rows), name=name, **c.about("12", seed))
+        edge = lower_edge(rows)
+        yield stats.spearman(*edge, name=name, **c.about("12", seed))
 
 
 def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
@@ -259,9 +272,12 @@ def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
     ordered = rows.sort_values("RtR_norm_sq", kind="stable")
     centres = []
     smallest = []
-    for places in np.array_split(np.arange(len(ordered)), BINS):
+    bins = np.array_split(np.arange(len(ordered)), BINS)
+    for places in bins:
         if len(places):
             part = ordered.iloc[places]
-            centres.append(float(part["RtR_norm_sq"].median()))
-            smallest.append(float(part["lambda_sup"].min()))
+            centre = float(part["RtR_norm_sq"].median())
+            centres.append(centre)
+            least = float(part["lambda_sup"].min())
+            smallest.append(least)
     return centres, smallest

@@ -49,13 +49,15 @@ def claims(analysis: Study) -> Iterator[Claim]:
     """One claim per statement, with what became of it under every variant."""
     of_variants: list[tuple[str, Claim]] = []
     exact = []
-    for case in [*cases(analysis), *polished_cases(analysis)]:
+    every = [*cases(analysis), *polished_cases(analysis)]
+    for case in every:
         if not case.narrow.empty:
             for make in _OF_POLISHED if case.polished else _OF_STOPPED:
                 of_variants += make(case)
         made = inequalities(case, "theorems_polished") if case.polished else exact_claims(case)
         exact += [(case.mark, claim) for claim in made]
-    of_variants = decided_by_draws(of_variants, list(_over_draws(analysis)))
+    drawn = list(_over_draws(analysis))
+    of_variants = decided_by_draws(of_variants, drawn)
     critical = [(mark, claim) for mark, claim in of_variants if claim.name == "critical points"]
     as_printed = {row.name: row for row in judge.gathered(critical, main="printed")}
     for row in judge.gathered(of_variants, main="fitted"):
@@ -84,21 +86,26 @@ def of_the_fit_alone(claim: Claim) -> Claim:
 
 
 def _sharpness(c: Case) -> Made:
-    points = c.narrow.assign(ratio=c.narrow["lambda_sup"] / c.narrow["lambda_max"])
+    ratio = c.narrow["lambda_sup"] / c.narrow["lambda_max"]
+    points = c.narrow.assign(ratio=ratio)
     median = column("ratio", "median")
     yield c.mark, c.compared("tightness", points, median, high=c.experiment.tight)
-    yield c.mark, c.compared("right skew", points, column("lambda_sup", "skew"))
+    skew = column("lambda_sup", "skew")
+    yield c.mark, c.compared("right skew", points, skew)
 
 
 def _generalisation(c: Case) -> Made:
     """Fig. 7, on each test set; the paper's size first."""
-    for k, size in enumerate(sorted(c.experiment.dataset.test)):
+    sizes = sorted(c.experiment.dataset.test)
+    for k, size in enumerate(sizes):
         mark = f"{c.mark}, {size} test samples" if k else c.mark
         test = f"F1 on {size}, low - high"
         yield mark, c.tested("low bound generalises better", test, sign=1)
         about = {"score": f"f1_test{size}", "low_share": c.experiment.low_share}
-        yield mark, c.compared("sharp points vary more", c.narrow, partial(_spread, **about))
-        yield mark, c.compared("lower median score", c.narrow, partial(_gain, **about))
+        spread = partial(_spread, **about)
+        yield mark, c.compared("sharp points vary more", c.narrow, spread)
+        gain = partial(_gain, **about)
+        yield mark, c.compared("lower median score", c.narrow, gain)
 
 
 def _spread(rows: pd.DataFrame, score: str, low_share: float) -> float:
@@ -113,7 +120,8 @@ def _spread(rows: pd.DataFrame, score: str, low_share: float) -> float:
 def _gain(rows: pd.DataFrame, score: str, low_share: float) -> float:
     """Median score of the points with a low bound less that of the others; NaN for a tie."""
     low, high = split_low_high(rows, low_share)
-    return float(low[score].median() - high[score].median()) or math.nan
+    difference = low[score].median() - high[score].median()
+    return float(difference) or math.nan
 
 
 def _critical(c: Case) -> Made:
@@ -127,7 +135,8 @@ def _critical(c: Case) -> Made:
     rows = where_led(c.rows("polished", narrow))
     threshold = f"share of the ends >= {least:g}"
     made = c.compared("critical points", rows, share_of_kinds, threshold, low=least)
-    left = c.rows("gradients", narrow).merge(rows[["seed", "start"]], on=["seed", "start"])
+    searched = rows[["seed", "start"]]
+    left = c.rows("gradients", narrow).merge(searched, on=["seed", "start"])
     shares = by_seed(rows, share_of_kinds).values()
     with_unfinished = partial(share_of_kinds, kinds=(*CRITICAL, "unfinished"))
     most = by_seed(rows, with_unfinished).values()
@@ -138,7 +147,8 @@ def _critical(c: Case) -> Made:
         f"the first; least and largest share: {min(shares):.3g}, {max(shares):.3g}; with "
         f"unfinished searches as critical: {min(most):.3g}, {max(most):.3g}"
     )
-    yield replace(c, polished=False).mark, replace(made, detail=detail)
+    of_stopped = replace(c, polished=False)
+    yield of_stopped.mark, replace(made, detail=detail)
 
 
 def _over_draws(analysis: Study) -> Made:
@@ -149,7 +159,8 @@ def _over_draws(analysis: Study) -> Made:
         return
     sizes = analysis.experiment.dataset.test
     table = analysis.tables["draws"]
-    for (stage, size), rows in table.groupby(["stage", "test_samples"], sort=True):
+    by_stage = table.groupby(["stage", "test_samples"], sort=True)
+    for (stage, size), rows in by_stage:
         name = f"fitted draws {stage} {size} test samples"
         if stage == "stopped" and size == min(sizes):
             name = "fitted"
@@ -167,13 +178,17 @@ def _over_draws(analysis: Study) -> Made:
             ),
         ):
             says = analysis.says[statement]
-            yield name, over_draws(says, values.tolist(), unit, per_seed=of_seed)
+            claim = over_draws(says, values.tolist(), unit, per_seed=of_seed)
+            yield name, claim
 
 
 def _norms(c: Case) -> Made:
-    yield c.mark, c.tested("V norm", "V_norm_sq and bound", sign=1)
-    yield c.mark, c.evidence.unrelated(c.statement("W norm"), "W_norm_sq and bound")
-    yield c.mark, c.tested("hidden Gram norm", "lower edge of bound over RtR_norm_sq", sign=1)
+    of_outputs = c.tested("V norm", "V_norm_sq and bound", sign=1)
+    yield c.mark, of_outputs
+    of_inputs = c.evidence.unrelated(c.statement("W norm"), "W_norm_sq and bound")
+    yield c.mark, of_inputs
+    of_gram = c.tested("hidden Gram norm", "lower edge of bound over RtR_norm_sq", sign=1)
+    yield c.mark, of_gram
 
 
 def _widths(c: Case) -> Made:
@@ -181,36 +196,43 @@ def _widths(c: Case) -> Made:
     narrow = c.experiment.portrait_hidden
     if wide in set(c.points["hidden"]):
         test = f"bound, N={wide} - N={narrow}"
-        yield c.mark, c.tested("width matters", test, sign=0)
-        yield c.mark, c.tested("width sharpens", test, sign=1)
+        differs = c.tested("width matters", test, sign=0)
+        yield c.mark, differs
+        sharpens = c.tested("width sharpens", test, sign=1)
+        yield c.mark, sharpens
 
 
 def _counts(analysis: Study) -> Iterator[Claim]:
     """The published counts are rows of the scorecard; no learning rate is printed, and one was
     fitted to them.
     """
-    search = analysis.tables.get("search", pd.DataFrame())
+    nothing = pd.DataFrame()
+    search = analysis.tables.get("search", nothing)
     fitted = chosen(search, protocol="fitted", activation=PAPER_ACTIVATION)
     if fitted.empty:
         return
     listed = []
-    for width, row in fitted.groupby("hidden")[["converged", "unique"]].mean().iterrows():
+    by_width = fitted.groupby("hidden")[["converged", "unique"]]
+    for width, row in by_width.mean().iterrows():
         listed.append(f"N = {width}: {row['converged']:.0f} converge, {row['unique']:.0f} unique")
     detail = (
         f"fitted, mean over data sets: {'; '.join(listed)}; no learning rate is printed and this "
         "protocol's was chosen by these counts: see the scorecard"
     )
-    yield judge.claim(analysis.says["published counts"], "not comparable", detail=detail)
+    statement = analysis.says["published counts"]
+    yield judge.claim(statement, "not comparable", detail=detail)
 
 
 def _form(c: Case) -> Made:
     """After Proposition 1 and in Section VI: how the bound hangs on the degeneracy and on the
     traces.
     """
-    yield c.mark, c.compared("tighter the more degenerate", c.narrow, _looseness_and_rank)
+    looseness = c.compared("tighter the more degenerate", c.narrow, _looseness_and_rank)
+    yield c.mark, looseness
     yield c.mark, _trace(c)
     for name, why in OF_THE_FORM.items():
-        yield c.mark, judge.constructed(c.statement(name), why)
+        statement = c.statement(name)
+        yield c.mark, judge.constructed(statement, why)
 
 
 OF_THE_FORM = {
@@ -228,7 +250,8 @@ OF_THE_FORM = {
 def _looseness_and_rank(rows: pd.DataFrame) -> float:
     """Spearman's ρ of λ₁²/tr H², 1 for a Hessian of rank one, and λ_sup/λ₁."""
     degenerate = rows["lambda_max"] ** 2 / rows["trace_of_square"]
-    return float(degenerate.corr(rows["lambda_sup"] / rows["lambda_max"], method="spearman"))
+    ratio = rows["lambda_sup"] / rows["lambda_max"]
+    return float(degenerate.corr(ratio, method="spearman"))
 
 
 def _trace(c: Case) -> Claim:
@@ -237,7 +260,8 @@ def _trace(c: Case) -> Claim:
     """
     d = _parameters(c.narrow)
     mean = c.narrow["trace"] / d
-    std = (c.narrow["trace_of_square"] / d - mean**2) ** 0.5
+    mean_square = c.narrow["trace_of_square"] / d
+    std = (mean_square - mean**2) ** 0.5
     slope = 1 - (d - 1) ** 0.5 * mean / std
     lowers = int((slope < 0).sum())
     why = (
@@ -249,7 +273,8 @@ def _trace(c: Case) -> Claim:
 
 def _parameters(rows: pd.DataFrame) -> float:
     """D, from λ_sup + λ_inf = 2 tr H/D."""
-    return float(round((2 * rows["trace"] / (rows["lambda_sup"] + rows["lambda_inf"])).median()))
+    sums = rows["lambda_sup"] + rows["lambda_inf"]
+    return float(round((2 * rows["trace"] / sums).median()))
 
 
 _OF_STOPPED = (_sharpness, _generalisation, _norms, _widths, paths, views, _form)

@@ -26,9 +26,11 @@ def measure_draws(experiment: WsBound, ctx: Context) -> dict[str, Table]:
         theta = search.ends.theta[search.unique]
         led = lead(search, theta, search.limits(experiment))
         counts = {kind: led.kind.count(kind) for kind in KINDS}
-        for stage, points in (("stopped", theta), ("polished", led.theta)):
+        stages = (("stopped", theta), ("polished", led.theta))
+        for stage, points in stages:
             for row in _group_rows(experiment, search, points):
-                rows.append({"draw": draw, "stage": stage} | row | counts)
+                where = {"draw": draw, "stage": stage}
+                rows.append(where | row | counts)
     return {"draws": rows}
 
 
@@ -38,7 +40,8 @@ def _drawn(experiment: WsBound, draw: int, ctx: Context) -> Search:
     role = f"draw/{draw}"
     train = sample(data, data.train, ctx, f"{role}/train")
     test = {size: sample(data, size, ctx, f"{role}/test{size}") for size in data.test}
-    protocol = Protocol("sigmoid", hidden, experiment.fitted_rate, experiment.fitted_ratio)
+    rate = experiment.fitted_rate
+    protocol = Protocol("sigmoid", hidden, rate, experiment.fitted_ratio)
     generator = ctx.torch_generator(f"{role}/starts")
     return search_from(experiment, protocol, train, test, generator)
 
@@ -52,7 +55,8 @@ def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict
     order = search.bound(theta).argsort(stable=True)
     count = int(experiment.low_share * len(order))
     rows = []
-    for size, f1 in zip(search.test, search.test_f1(theta).values(), strict=True):
+    scores = search.test_f1(theta).values()
+    for size, f1 in zip(search.test, scores, strict=True):
         low = f1[order[:count]]
         high = f1[order[count:]]
         effect = math.nan

@@ -47,10 +47,12 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
     threshold = "slack >= 0 up to rounding"
     for name in INEQUALITIES:
         statement = c.statement(name)
-        tested = rows[(rows["inequality"] == name) & (rows["points"] > 0)]
+        named = rows["inequality"] == name
+        tested = rows[named & (rows["points"] > 0)]
         points = int(tested["points"].sum())
         holding = int(tested["holding"].sum())
-        if not points or (tested["slack_min"] == INFINITE).all():
+        vacuous = (tested["slack_min"] == INFINITE).all()
+        if not points or vacuous:
             why = "no point to test"
             if points:
                 why = "the bound is infinite for this activation"
@@ -64,7 +66,8 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
         if name == "Theorem 4":
             detail += f"; {_constants(c.activation)}"
         if name == "Prop. 8, right":
-            every = int(chosen(rows, inequality="Prop. 8, left")["points"].sum())
+            left = chosen(rows, inequality="Prop. 8, left")
+            every = int(left["points"].sum())
             detail += (
                 f"; only {points} of {every} points where the search stops are positive "
                 "semi-definite"
@@ -90,17 +93,21 @@ def _constants(activation: str) -> str:
 def _equality(c: Case) -> Claim:
     rows = c.rows("equality", every_rate=True)
     statement = c.statement("Prop. 1")
-    gap = (rows["lambda_sup"] / rows["lambda_max"] - 1).abs()
+    ratio = rows["lambda_sup"] / rows["lambda_max"]
+    gap = (ratio - 1).abs()
     given = rows["condition"] == 1
     others = rows["condition"] == 0
-    attained = rows.loc[others & (gap <= statement.high), "case"].unique()
-    strict = rows.loc[others & (gap > statement.high), "case"].unique()
+    near = gap <= statement.high
+    attained = rows.loc[others & near, "case"].unique()
+    far = gap > statement.high
+    strict = rows.loc[others & far, "case"].unique()
     detail = f"{int(given.sum())} constructed spectra and networks of rank one"
     if len(strict):
         detail += f"; not attained by: {', '.join(strict)}"
     if len(attained):
         detail += f"; sufficient but not necessary, also attained by: {', '.join(attained)}"
-    return judge.exact(statement, {"": float(gap[given].max())}, detail)
+    largest = float(gap[given].max())
+    return judge.exact(statement, {"": largest}, detail)
 
 
 def _limits(c: Case) -> Iterator[Claim]:
@@ -110,19 +117,24 @@ def _limits(c: Case) -> Iterator[Claim]:
         ("cancelling", "Theorem 7 without a condition on the weights"),
     ):
         ends = []
-        for _, part in chosen(rows, path=path).groupby(["hidden", "rate", "seed"], sort=True):
+        searches = chosen(rows, path=path).groupby(["hidden", "rate", "seed"], sort=True)
+        for _, part in searches:
             ordered = part.sort_values("error_max", ascending=False)
             errors = ordered["error_max"]
             bounds = ordered["lambda_sup"]
-            if errors.iloc[-1] < VANISHED * min(1.0, errors.iloc[0]):
-                ends.append(float(bounds.iloc[-1] / bounds.max()))
+            first = min(1.0, errors.iloc[0])
+            if errors.iloc[-1] < VANISHED * first:
+                share = bounds.iloc[-1] / bounds.max()
+                ends.append(float(share))
         largest = max(ends, default=math.nan)
-        yield judge.exact(c.statement(name), {"": largest}, f"{len(ends)} paths")
+        statement = c.statement(name)
+        yield judge.exact(statement, {"": largest}, f"{len(ends)} paths")
 
 
 def _closed_forms(c: Case) -> Iterator[Claim]:
     points = c.points
-    relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).dropna()
+    size = points["trace_of_square"] ** 0.5
+    relative = (points["hessian_error"] / size).dropna()
     detail = (
         f"{len(relative)} points; mean ||ΔH|| {points['hessian_error'].mean():.3g}, the error of "
         "the differences"
@@ -140,4 +152,5 @@ def _closed_forms(c: Case) -> Iterator[Claim]:
         float((both[f"{name}_numerical"] / both[name] - 1).abs().max())
         for name in ("trace", "trace_of_square")
     )
-    yield judge.exact(c.statement("traces agree"), {"": worst}, f"{len(both)} points")
+    statement = c.statement("traces agree")
+    yield judge.exact(statement, {"": worst}, f"{len(both)} points")

@@ -45,14 +45,16 @@ def bound_and_eigenvalue(cases: Sequence[Case]) -> Figure:
     """
     of = {}
     for case in cases:
-        for width, rows in case.points.groupby("hidden", sort=True):
+        by_width = case.points.groupby("hidden", sort=True)
+        for width, rows in by_width:
             of[case, width] = rows
 
     def panel(ax: Axes, key: tuple[Case, int]) -> str:
         case, width = key
         rows = of[key]
         dots(ax, rows["lambda_max"], rows["lambda_sup"], f"N={width}")
-        ratio = (rows["lambda_sup"] / rows["lambda_max"]).median()
+        ratios = rows["lambda_sup"] / rows["lambda_max"]
+        ratio = ratios.median()
         return f"N = {width}, {case.title}:\nmedian of bound / λ₁ {ratio:.3f}"
 
     figure = draw.panels(
@@ -64,8 +66,10 @@ def bound_and_eigenvalue(cases: Sequence[Case]) -> Figure:
         legend_columns=0,
         sharex=True,
     )
-    low = 0.7 * min(rows["lambda_max"].min() for rows in of.values())
-    high = 1.4 * max(rows["lambda_sup"].max() for rows in of.values())
+    smallest = min(rows["lambda_max"].min() for rows in of.values())
+    low = 0.7 * smallest
+    largest = max(rows["lambda_sup"].max() for rows in of.values())
+    high = 1.4 * largest
     for ax in figure.axes:
         ax.set(xlim=(low, high), ylim=(low, high))
         draw.log_axis(ax, "both")
@@ -79,13 +83,16 @@ def traces(cases: Sequence[Case]) -> Figure:
     """Fig. 9: traces of H and H², closed form against numerical Hessian."""
     names = {"trace": r"$\mathrm{tr}\,H$", "trace_of_square": r"$\mathrm{tr}\,H^2$"}
     figure, axes = draw.new_figure(1, 2, width=7.6, height=3.4)
-    for ax, (column, label) in zip(axes[0], names.items(), strict=True):
+    panels = zip(axes[0], names.items(), strict=True)
+    for ax, (column, label) in panels:
         for case in cases:
             both = case.rows("traces").merge(case.points, on=KEYS)
             numerical = both[f"{column}_numerical"]
-            worst = (numerical / both[column] - 1).abs().max()
+            ratios = numerical / both[column]
+            worst = (ratios - 1).abs().max()
             name = f"{case.title}: largest difference {worst:.1e}"
-            dots(ax, both[column], numerical, case.protocol, name)
+            closed_form = both[column]
+            dots(ax, closed_form, numerical, case.protocol, name)
             note_points(figure, case, both)
         draw.log_axis(ax, "both")
         draw.identity_line(ax)
@@ -108,7 +115,8 @@ def norms(cases: Sequence[Case]) -> Figure:
     def panel(ax: Axes, key: tuple[Case, str]) -> str:
         case, column = key
         points = case.narrow
-        dots(ax, points[column], points["lambda_sup"], f"N={case.experiment.portrait_hidden}")
+        hidden = case.experiment.portrait_hidden
+        dots(ax, points[column], points["lambda_sup"], f"N={hidden}")
         draw.log_axis(ax, "y")
         ax.set_xlabel(labels[column])
         ranks = []
@@ -134,17 +142,21 @@ def hidden_gram(cases: Sequence[Case]) -> Figure:
     def panel(ax: Axes, key: tuple[Case, bool]) -> None:
         case, enlarged = key
         points = case.narrow
-        for k, (seed, rows) in enumerate(data_sets(points)):
-            look: Look = {"color": COLOURS[k % len(COLOURS)], "marker": "o"}
+        numbered = enumerate(data_sets(points))
+        for k, (seed, rows) in numbered:
+            colour = COLOURS[k % len(COLOURS)]
+            look: Look = {"color": colour, "marker": "o"}
             alpha = 0.2 if enlarged else 0.35
             place = rows["RtR_norm_sq"]
-            dots(ax, place, rows["lambda_sup"], "measured", "_", alpha=alpha, **look)
+            bound = rows["lambda_sup"]
+            dots(ax, place, bound, "measured", "_", alpha=alpha, **look)
             if enlarged:
                 edge = lower_edge(rows)
                 ax.plot(*edge, color="white", linewidth=3.2, zorder=4)
                 look |= {"linewidth": 1.6, "markersize": 3, "zorder": 5}
                 ax.plot(*edge, label=f"data set (seed) {seed}", **look)
-        ax.set_ylim(0, points["lambda_sup"].quantile(0.75) if enlarged else None)
+        top = points["lambda_sup"].quantile(0.75) if enlarged else None
+        ax.set_ylim(0, top)
 
     titles = {}
     for case in cases:
@@ -179,9 +191,10 @@ def distribution(cases: Sequence[Case]) -> Figure:
         name = f"N = {case.experiment.portrait_hidden}"
         published = "published, the two smallest"
         ax.scatter(smallest, [0, 0], clip_on=False, label=published, **mark)
+        bounds = case.narrow["lambda_sup"]
         draw.histogram(
             ax,
-            case.narrow["lambda_sup"],
+            bounds,
             label=name.replace(" ", ""),
             looks=STYLES,
             bins=40,
@@ -213,7 +226,8 @@ def _tested_boxes(ax: Axes, case: Case, points: pd.DataFrame, groups: Groups, na
     def above(y: float, steps: float) -> float:
         return y * 1.08**steps if logarithmic else y + steps * room
 
-    for place, (seed, by_label) in enumerate(samples.items()):
+    places = enumerate(samples.items())
+    for place, (seed, by_label) in places:
         left, right = (tops[place, label] for label in by_label)
         test = case.test(name, seed)
         top = max(left[1], right[1])
@@ -222,7 +236,8 @@ def _tested_boxes(ax: Axes, case: Case, points: pd.DataFrame, groups: Groups, na
         foot = above(top, 1)
         y = above(top, 2)
         corners = [left[0], left[0], right[0], right[0]]
-        ax.plot(corners, [foot, y, y, foot], color="black", linewidth=0.9)
+        heights = [foot, y, y, foot]
+        ax.plot(corners, heights, color="black", linewidth=0.9)
         text = f"p = {test.p_holm:.2g}"
         if test.p_holm < 1e-4:
             text = "p < 10⁻⁴"
@@ -231,7 +246,8 @@ def _tested_boxes(ax: Axes, case: Case, points: pd.DataFrame, groups: Groups, na
         weight = "bold" if test.p_holm < 0.01 else "normal"
         text_y = y * 1.05 if logarithmic else above(y, 1.1)
         ax.text(place, text_y, text, ha="center", fontsize=8, fontweight=weight)
-    ax.set_ylim(top=high * 1.6 if logarithmic else high + 0.12 * (high - low))
+    top_of_axis = high * 1.6 if logarithmic else high + 0.12 * (high - low)
+    ax.set_ylim(top=top_of_axis)
 
 
 TESTED = (
@@ -250,7 +266,9 @@ def generalisation(cases: Sequence[Case]) -> Figure:
 
         def groups(rows: pd.DataFrame) -> dict[str, pd.Series]:
             low, high = case.low_and_high(rows)
-            return {"low": low[f"f1_test{size}"], "high": high[f"f1_test{size}"]}
+            of_low = low[f"f1_test{size}"]
+            of_high = high[f"f1_test{size}"]
+            return {"low": of_low, "high": of_high}
 
         _tested_boxes(ax, case, case.narrow, groups, f"F1 on {size}, low - high")
 
@@ -299,7 +317,8 @@ def width(cases: Sequence[Case]) -> Figure:
     )
     for ax in figure.axes:
         draw.log_axis(ax)
-    box_legend(figure, {f"N={n}": f"N = {n}" for n in (narrow, wide)})
+    names = {f"N={n}": f"N = {n}" for n in (narrow, wide)}
+    box_legend(figure, names)
     draw.note(figure, TESTED)
     return figure
 
@@ -309,8 +328,10 @@ def activation_curves(tables: Tables) -> Figure:
     table = tables["activations"].drop_duplicates(["activation", "y"])
 
     def panel(ax: Axes, column: str) -> None:
-        for activation, rows in table.groupby("activation", sort=False):
-            ax.plot(rows["y"], rows[column], label=str(activation), **line(str(activation)))
+        by_activation = table.groupby("activation", sort=False)
+        for activation, rows in by_activation:
+            name = str(activation)
+            ax.plot(rows["y"], rows[column], label=name, **line(name))
         if column == "f":
             ax.set_ylim(-1.6, 3)
 

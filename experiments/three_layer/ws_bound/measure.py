@@ -42,11 +42,13 @@ def measure_search(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, T
     search = run_search(experiment, cell, ctx)
     ctx.progress(1, 3, "curvature")
     points = critical_points(search, experiment)
+    theorems = theorem_slack(search, search.ends.theta[search.unique])
+    equality = equality_cases(search, ctx.torch_generator("equality"))
     tables: dict[str, Table] = {
         "critical_points": points,
         "search": search_summary(search, points),
-        "theorems": theorem_slack(search, search.ends.theta[search.unique]),
-        "equality": equality_cases(search, ctx.torch_generator("equality")),
+        "theorems": theorems,
+        "equality": equality,
         "limits": vanishing_error(search),
         "certificate": certificates(search, ctx),
     }
@@ -62,11 +64,13 @@ def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
     """
     places = {"start": search.starts[0]}
     if len(search.unique):
-        places["sharpest critical point"] = search.ends.theta[search.ranked[0]]
+        sharpest = search.ranked[0]
+        places["sharpest critical point"] = search.ends.theta[sharpest]
     rows = []
     for place, theta in places.items():
         hessian = search.hessian(theta)
-        rows.append(of_hessian("Hessian", hessian, search.loss, theta, ctx, place=place))
+        certificate = of_hessian("Hessian", hessian, search.loss, theta, ctx, place=place)
+        rows.append(certificate)
     return rows
 
 
@@ -85,7 +89,8 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
         "duplicate": repeated.to(torch.int64),
         "steps": ends.steps,
     }
-    for name, values in curvatures(search, experiment).items():
+    measured = curvatures(search, experiment).items()
+    for name, values in measured:
         columns[name] = in_place(values, converged, count)
     return columns
 
@@ -93,7 +98,8 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
 def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
     """What is measured where the search converged."""
     theta = search.ends.theta[search.ends.converged]
-    W, V = tl.split(theta, search.x.shape[1])
+    inputs = search.x.shape[1]
+    W, V = tl.split(theta, inputs)
     trace, square = tl.traces(theta, *search.args)
     further = {
         "lambda_inf": tl.lower_bound(theta, *search.args),
@@ -104,7 +110,8 @@ def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
         "RtR_norm_sq": hidden_gram_norm_squared(theta, search.x, search.activation),
         "hessian_error": hessian_error(search, theta, experiment),
     }
-    return search.curvature(theta) | further | search.test_f1(theta)
+    curvature = search.curvature(theta)
+    return curvature | further | search.test_f1(theta)
 
 
 def hessian_error(search: Search, theta: Tensor, experiment: WsBound) -> Tensor:
@@ -120,9 +127,12 @@ def hessian_error(search: Search, theta: Tensor, experiment: WsBound) -> Tensor:
     compared = theta
     if search.hidden > experiment.portrait_hidden:
         compared = theta[: experiment.error_points]
-    numerical = numerical_hessian(compared, *search.args, step=experiment.difference_step)
-    errors = torch.linalg.matrix_norm(numerical - exact[: len(compared)])
-    return in_place(errors, torch.arange(len(errors)), len(theta))
+    step = experiment.difference_step
+    numerical = numerical_hessian(compared, *search.args, step=step)
+    same = exact[: len(compared)]
+    errors = torch.linalg.matrix_norm(numerical - same)
+    first = torch.arange(len(errors))
+    return in_place(errors, first, len(theta))
 
 
 def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,6 +150,9 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
     beyond_limit = points["lambda_max"][converged] > limit
     f1 = points[f"f1_test{max(search.test)}"][chosen]
     unsettled = ~converged & ~diverged
+    steps = search.ends.steps[converged].double()
+    not_converged = search.ends.theta[unsettled]
+    errors = points["hessian_error"][chosen]
     summary = {
         "stop_ratio": search.ratio,
         "starts": len(search.starts),
@@ -147,17 +160,17 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
         "diverged": int(diverged.sum()),
         "not_converged": int(unsettled.sum()),
         "unique": len(chosen),
-        "steps_median": _median(search.ends.steps[converged].double()),
+        "steps_median": _median(steps),
         "stability_limit": limit,
         "beyond_limit": int(beyond_limit.sum()),
-        "lambda_max_not_converged": _median_largest(search, search.ends.theta[unsettled]),
+        "lambda_max_not_converged": _median_largest(search, not_converged),
         "lambda_max_largest": _quantile(largest, 1.0),
         "lambda_max_median": _quantile(largest, 0.5),
         "lambda_sup_smallest": _quantile(bounds, 0.0),
         "lambda_sup_second_smallest": float(bounds[1]) if len(bounds) > 1 else math.nan,
         "lambda_sup_median": _quantile(bounds, 0.5),
         "lambda_sup_largest": _quantile(bounds, 1.0),
-        "hessian_error_mean": float(points["hessian_error"][chosen].nanmean()),
+        "hessian_error_mean": float(errors.nanmean()),
         "f1_test_median": _quantile(f1, 0.5),
     }
     return {name: [value] for name, value in summary.items()}
@@ -167,7 +180,8 @@ def _median_largest(search: Search, theta: Tensor) -> float:
     """Median λ_1 at theta (S, D)."""
     hessian = search.hessian(theta)
     # one step before it diverges a start may overflow here
-    finite = torch.isfinite(hessian).all((1, 2))
+    finite_entries = torch.isfinite(hessian)
+    finite = finite_entries.all((1, 2))
     spectrum = torch.linalg.eigvalsh(hessian[finite])
     return _quantile(spectrum[:, -1], 0.5)
 
@@ -194,19 +208,23 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     theta = search.ends.theta[search.unique]
     limits = search.limits(experiment)
     gradients: dict[str, Any] = {"start": range(len(search.starts))}
-    gradients |= gradient_columns(search, search.ends.theta, search.starts)
+    of_ends = gradient_columns(search, search.ends.theta, search.starts)
+    gradients |= of_ends
     led = lead(search, theta, limits)
-    polished = {"start": search.unique} | led_columns(search, led, theta)
-    for name, f1 in search.test_f1(led.theta).items():
+    columns = led_columns(search, led, theta)
+    polished = {"start": search.unique} | columns
+    scores = search.test_f1(led.theta)
+    for name, f1 in scores.items():
         polished[name] = short(f1)
     if search.hidden == experiment.portrait_hidden:
         ctx.progress(2, 3, "nearest stationary points")
         nearest = lead(search, theta, limits, "nearest")
         polished |= nearest_columns(nearest, theta)
+    slack = theorem_slack(search, led.theta)
     return {
         "gradients": gradients,
         "polished": polished,
-        "theorems_polished": theorem_slack(search, led.theta),
+        "theorems_polished": slack,
     }
 
 

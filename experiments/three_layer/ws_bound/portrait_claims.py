@@ -23,7 +23,8 @@ def paths(c: Case) -> Made:
     if paths.empty:
         return
     yield c.mark, c.compared("bound follows eigenvalue", paths, _following)
-    ends = by_seed(chosen(paths, point="sharpest_1"), _at_the_end).values()
+    sharpest = chosen(paths, point="sharpest_1")
+    ends = by_seed(sharpest, _at_the_end).values()
     listed = ", ".join(f"{value:.3g}" for value in ends)
     why = (
         "the path is the one of some 330 with the largest bound at its end; bound at the end over "
@@ -50,13 +51,17 @@ def _at_the_end(rows: pd.DataFrame) -> float:
 
 def _following(rows: pd.DataFrame) -> float:
     """Median over the paths of the correlation of log λ_sup and log λ₁ along a path."""
-    kept = rows[(rows["lambda_sup"] > 0) & (rows["lambda_max"] > 0)]
+    positive = rows["lambda_sup"] > 0
+    kept = rows[positive & (rows["lambda_max"] > 0)]
     correlations = []
     for _, part in kept.groupby("point"):
         if len(part) > 2:
             bound = np.log(part["lambda_sup"])
-            correlations.append(float(np.corrcoef(bound, np.log(part["lambda_max"]))[0, 1]))
-    return float(pd.Series(correlations, dtype=float).median())
+            eigenvalue = np.log(part["lambda_max"])
+            correlation = np.corrcoef(bound, eigenvalue)
+            correlations.append(float(correlation[0, 1]))
+    series = pd.Series(correlations, dtype=float)
+    return float(series.median())
 
 
 def views(c: Case) -> Made:
@@ -67,7 +72,8 @@ def views(c: Case) -> Made:
     ):
         rows = c.rows(table)
         if len(rows):
-            yield c.mark, c.compared(name, rows, partial(_sharp_over_flat, size=size))
+            ratio = partial(_sharp_over_flat, size=size)
+            yield c.mark, c.compared(name, rows, ratio)
 
 
 def _sharp_over_flat(rows: pd.DataFrame, size: Callable[[pd.DataFrame, str], float]) -> float:
@@ -89,8 +95,10 @@ def largest_rise(rows: pd.DataFrame, column: str) -> float:
     """L(θ* + α u_d) − L(θ*) at the ends of the lines, the largest over directions and sides."""
     reach = rows["alpha"].abs().max()
     middle = rows["alpha"].abs().min()
-    ends = rows.loc[rows["alpha"].abs() == reach, column].max()
-    return float(ends - rows.loc[rows["alpha"].abs() == middle, column].mean())
+    distance = rows["alpha"].abs()
+    ends = rows.loc[distance == reach, column].max()
+    inner = rows.loc[rows["alpha"].abs() == middle, column]
+    return float(ends - inner.mean())
 
 
 def boundary_length(rows: pd.DataFrame, column: str) -> float:
@@ -98,5 +106,7 @@ def boundary_length(rows: pd.DataFrame, column: str) -> float:
     import torch
 
     grid = rows.pivot(index="x2", columns="x1", values=column)
-    step = float(grid.columns[1] - grid.columns[0])
-    return step * float(contour_length(torch.from_numpy(grid.to_numpy(float, copy=True))))
+    columns = grid.columns
+    step = float(columns[1] - columns[0])
+    values = grid.to_numpy(float, copy=True)
+    return step * float(contour_length(torch.from_numpy(values)))

@@ -44,17 +44,20 @@ def extremes(case: Case, side: str) -> Figure:
     grid = first_seed(case.rows("boundaries"))
     samples = first_seed(case.rows("samples"))
     lines = first_seed(case.rows("landscapes"))
-    directions = ScalarMappable(Normalize(1, lines["direction"].max()), colormaps["cividis"])
+    range_of_directions = Normalize(1, lines["direction"].max())
+    directions = ScalarMappable(range_of_directions, colormaps["cividis"])
     for column, name in enumerate(points["point"]):
         _decision(axes[0, column], grid, samples, name)
         _loss_lines(axes[1, column], lines, name, directions)
     losses = lines.filter(regex="^(sharpest|flattest)")
     low = float(losses.min().min())
     high = float(losses.max().max())
-    axes[1, 0].set_ylim(low - 0.05 * (high - low), high)  # one scale for Figs. 3 and 4
+    margin = 0.05 * (high - low)
+    axes[1, 0].set_ylim(low - margin, high)  # one scale for Figs. 3 and 4
     axes[0, 0].set_ylabel(r"input $x_2$")
     axes[1, 0].set_ylabel(r"loss $L(\theta^* + \alpha u_d)$ (nats)")
-    bar = figure.colorbar(directions, ax=axes[1, -1])
+    last = axes[1, -1]
+    bar = figure.colorbar(directions, ax=last)
     bar.set_label("eigenvector $d$ (1: largest eigenvalue)")
     draw.letter(axes, titles)
     draw.shared_legend(figure)
@@ -72,7 +75,8 @@ def _decision(ax: Axes, grid: pd.DataFrame, samples: pd.DataFrame, name: str) ->
     ax.contourf(*plane, levels=[-1e9, 0, 1e9], colors=["white", "0.8"])
     ax.contour(*plane, levels=[0], colors="black", linewidths=1.4)
     look: Look = {"s": 16, "edgecolors": "black", "linewidths": 0.7, "zorder": 3}
-    for label, colour in ((0, "white"), (1, "black")):
+    classes = ((0, "white"), (1, "black"))
+    for label, colour in classes:
         of_class = chosen(samples, label=label)
         ax.scatter(of_class["x1"], of_class["x2"], c=colour, label=f"class {label}", **look)
     ax.set_xlabel(r"input $x_1$ (grey: decided as class 1)")
@@ -81,8 +85,10 @@ def _decision(ax: Axes, grid: pd.DataFrame, samples: pd.DataFrame, name: str) ->
 
 
 def _loss_lines(ax: Axes, lines: pd.DataFrame, name: str, colours: ScalarMappable) -> None:
-    for direction, rows in reversed(list(lines.groupby("direction", sort=True))):
-        look: Look = {"color": colours.to_rgba(direction), "linewidth": 1}
+    by_direction = list(lines.groupby("direction", sort=True))
+    for direction, rows in reversed(by_direction):
+        colour = colours.to_rgba(direction)
+        look: Look = {"color": colour, "linewidth": 1}
         if direction == 1:
             look = {"color": "black", "linewidth": 2, "linestyle": "--", "label": "along $u_1$"}
         ax.plot(rows["alpha"], rows[name], **look)
@@ -101,9 +107,11 @@ def dynamics(cases: Sequence[Case]) -> Figure:
 
     def panel(ax: Axes, key: tuple[str, Case]) -> None:
         side, case = key
-        rows = chosen(first_seed(case.rows("trajectories")), point=f"{side}_1")
+        paths = first_seed(case.rows("trajectories"))
+        rows = chosen(paths, point=f"{side}_1")
         for column, name in names.items():
-            ax.plot(rows["step"], rows[column], label=name, **line(column.replace("max", "1")))
+            look_of_line = line(column.replace("max", "1"))
+            ax.plot(rows["step"], rows[column], label=name, **look_of_line)
         look: Look = {
             "color": "0.5",
             "linewidth": 1,
@@ -134,19 +142,21 @@ def hessian(case: Case) -> Figure:
     """
     experiment = case.experiment
     every = case.rows("hessian_entries")
-    every = every.assign(difference=every["analytic"] - every["numerical"])
+    difference = every["analytic"] - every["numerical"]
+    every = every.assign(difference=difference)
     rows = chosen(first_seed(every), point="sharpest_1")
     parts = {
         "analytic": "analytic Hessian $H$",
         "numerical": "numerical Hessian (differences)",
         "difference": "analytic − numerical",
     }
-    edge = int(rows["row"].max()) - experiment.portrait_hidden - 0.5
+    last_row = int(rows["row"].max())
+    edge = last_row - experiment.portrait_hidden - 0.5
     figure, axes = draw.new_figure(2, 2, width=8.0, height=6.6)
-    for ax, part in zip(axes.flat, parts, strict=False):
-        draw.heatmap(
-            ax, rows.pivot(index="row", columns="column", values=part), "entry", centred=True
-        )
+    panels = zip(axes.flat, parts, strict=False)
+    for ax, part in panels:
+        entries = rows.pivot(index="row", columns="column", values=part)
+        draw.heatmap(ax, entries, "entry", centred=True)
         ax.axhline(edge, color="black", linewidth=1.6)
         ax.axvline(edge, color="black", linewidth=1.6)
         ax.set_xlabel("parameter (first $w$, then $v$)")
@@ -154,13 +164,17 @@ def hessian(case: Case) -> Figure:
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(integer=True))
     ax = axes[1, 1]
-    dots(ax, every["analytic"].abs(), every["difference"].abs(), "fitted")
+    analytic = every["analytic"].abs()
+    difference_of_entries = every["difference"].abs()
+    dots(ax, analytic, difference_of_entries, "fitted")
     draw.log_axis(ax, "both")
     ax.set_xlabel("|entry of the analytic Hessian|")
     ax.set_ylabel("|analytic − numerical|")
-    ours = case.rows("critical_points", experiment.portrait_hidden)["hessian_error"].mean()
+    computed = case.rows("critical_points", experiment.portrait_hidden)
+    ours = computed["hessian_error"].mean()
     theirs = printed_number("ws_bound", metric="hessian_error_mean")
-    points = len(every[["seed", "point"]].drop_duplicates())
+    distinct = every[["seed", "point"]].drop_duplicates()
+    points = len(distinct)
     draw.note(
         figure,
         f"(a) to (c): the sharpest point of the first data set; (d): {points} points of all data "
@@ -172,7 +186,8 @@ def hessian(case: Case) -> Figure:
         f"{experiment.difference_step:g}",
     )
     draw.note(figure, f"the paper's {theirs:.2e}, step not printed")
-    draw.letter(axes, [*parts.values(), "difference of every entry"])
+    letters = [*parts.values(), "difference of every entry"]
+    draw.letter(axes, letters)
     return figure
 
 
@@ -182,17 +197,21 @@ def critical_points(case: Case) -> Figure:
     """
     figure, axes = draw.new_figure(2, 2, width=draw.WIDEST, height=6.6)
     axes[0, 1].remove()
-    axes[0, 0].set_subplotspec(axes[0, 0].get_gridspec()[0, :])
+    grid = axes[0, 0].get_gridspec()
+    axes[0, 0].set_subplotspec(grid[0, :])
     _kinds(axes[0, 0], case.tables)
     gradients, bounds = axes[1]
     narrow = case.experiment.portrait_hidden
     keys = ["seed", "start"]
     after = case.rows("polished", narrow)
-    left = case.rows("gradients", narrow).merge(after[keys], on=keys)
-    gradients.hist(left["gradient"], bins=40, color=STYLES.colour(case.protocol))
+    searched = case.rows("gradients", narrow)
+    left = searched.merge(after[keys], on=keys)
+    colour = STYLES.colour(case.protocol)
+    gradients.hist(left["gradient"], bins=40, color=colour)
     gradients.set_xlabel(r"$\|\nabla L\|$ where the search stops")
     gradients.set_ylabel("points, all data sets")
-    before = case.rows("critical_points", narrow)[[*keys, "lambda_sup"]]
+    points = case.rows("critical_points", narrow)
+    before = points[[*keys, "lambda_sup"]]
     both = before.merge(after, on=keys, suffixes=("_before", ""))
     both = both[both["kind"] != "unfinished"]
     stopped = both["lambda_sup_before"]
@@ -205,7 +224,8 @@ def critical_points(case: Case) -> Figure:
     rank = stopped.corr(both["lambda_sup"], method="spearman")
     draw.note(figure, f"all data sets; (b), (c): {case.title}, N = {narrow}; line in (c): equality")
     titles = ["where the points lead downhill", "gradient left by the stop rule"]
-    draw.letter([axes[0, 0], gradients, bounds], [*titles, f"rank correlation {rank:.2f}"])
+    places = [axes[0, 0], gradients, bounds]
+    draw.letter(places, [*titles, f"rank correlation {rank:.2f}"])
     return figure
 
 
@@ -215,19 +235,22 @@ HATCHES = ("", "", "///", "...", "")
 def _kinds(ax: Axes, tables: Tables) -> None:
     """Shares of the kinds, one bar a search."""
     shares = {}
-    searches = where_led(tables["polished"]).groupby(
-        ["protocol", "activation", "hidden"], sort=False
-    )
+    led = where_led(tables["polished"])
+    searches = led.groupby(["protocol", "activation", "hidden"], sort=False)
     for (protocol, activation, hidden), rows in searches:
         search = f"{activation}, {STOP_RULES[str(protocol)]}"
         if activation != PAPER_ACTIVATION:
             search = named(str(activation))
-        shares[f"{search}, N = {hidden}"] = rows["kind"].value_counts(normalize=True)
-    table = pd.DataFrame(shares).reindex(KINDS).fillna(0.0)
+        counts = rows["kind"].value_counts(normalize=True)
+        shares[f"{search}, N = {hidden}"] = counts
+    found = pd.DataFrame(shares).reindex(KINDS)
+    table = found.fillna(0.0)
     left = 0.0 * table.iloc[0]
-    for kind, colour, hatch in zip(KINDS, COLOURS, HATCHES, strict=False):
+    looks = zip(KINDS, COLOURS, HATCHES, strict=False)
+    for kind, colour, hatch in looks:
         look: Look = {"color": colour, "alpha": 0.8, "hatch": hatch}
-        ax.barh(list(table), table.loc[kind], left=left, label=kind, **look)
+        values = table.loc[kind]
+        ax.barh(list(table), values, left=left, label=kind, **look)
         left = left + table.loc[kind]
     ax.invert_yaxis()
     ax.set_xlim(0, 1)
@@ -241,17 +264,21 @@ def draws(tables: Tables) -> Figure:
     draw of data and starts; black: their mean with its 95 % interval.
     """
     rows = tables["draws"]
-    rows = rows.assign(gain=rows["f1_low"] - rows["f1_high"])
+    gain = rows["f1_low"] - rows["f1_high"]
+    rows = rows.assign(gain=gain)
     stages = {"stopped": "where the search stops", "polished": "where it leads downhill"}
 
     def panel(ax: Axes, size: int) -> None:
         for place, stage in enumerate(stages):
-            gains = chosen(rows, stage=stage, test_samples=size)["gain"].dropna()
+            of_stage = chosen(rows, stage=stage, test_samples=size)
+            gains = of_stage["gain"].dropna()
             values_with_mean(ax, gains, place, STYLES.colour("low"))
         ax.axhline(0, color="black", linewidth=1)
-        ax.set_xticks(range(len(stages)), list(stages.values()))
+        places = range(len(stages))
+        ax.set_xticks(places, list(stages.values()))
         ax.set_xlim(-0.5, len(stages) - 0.5)
 
-    titles = {size: f"{size} test samples" for size in sorted(rows["test_samples"].unique())}
+    sizes = sorted(rows["test_samples"].unique())
+    titles = {size: f"{size} test samples" for size in sizes}
     y = "difference in macro F1,\nlow − high bound"
     return draw.panels(titles, panel, y=y, sharey=False, legend_columns=0, width=8.0, height=3.2)

@@ -37,14 +37,17 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     if search.activation == PAPER_ACTIVATION:
         points = experiment.line_points
-        tables["landscapes"] = landscapes(search, chosen, points, experiment.line_half_range)
+        half_range = experiment.line_half_range
+        tables["landscapes"] = landscapes(search, chosen, points, half_range)
         tables["boundaries"] = boundaries(search, chosen, experiment.boundary_step)
     tables["portraits"] = portrayed_points(search, chosen)
     tables["trajectories"] = trajectories(search, chosen, experiment.path_points)
-    tables["hessian_entries"] = hessian_entries(search, chosen, experiment.entry_points, step)
+    entries = experiment.entry_points
+    tables["hessian_entries"] = hessian_entries(search, chosen, entries, step)
     tables["traces"] = numerical_traces(search, step)
     x = search.x
-    samples: dict[str, Any] = {"x1": x[:, 0], "x2": x[:, 1], "label": search.q.to(torch.int64)}
+    labels = search.q.to(torch.int64)
+    samples: dict[str, Any] = {"x1": x[:, 0], "x2": x[:, 1], "label": labels}
     tables["samples"] = samples
     tables["activations"] = activation_curve(search.activation)
     return tables
@@ -82,17 +85,20 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
         if not name.endswith("_1"):
             continue
         steps = int(search.ends.steps[start])
+        first = search.starts[start : start + 1]
+        every = max(1, steps // points)
         result = descend(
-            search.starts[start : start + 1],
+            first,
             search.direction,
             rate=search.rate,
             max_steps=search.steps,
             stop_ratios=(search.ratio,),
             record=(0,),
-            record_every=max(1, steps // points),
+            record_every=every,
         )
         path = result.trajectories[0]
-        tables.append({"point": name, "step": path.steps} | search.curvature(path.theta))
+        where = {"point": name, "step": path.steps}
+        tables.append(where | search.curvature(path.theta))
     return stack(tables)
 
 
@@ -104,17 +110,21 @@ def landscapes(
 
     direction: d = 1 … D by falling eigenvalue. alpha: in units of θ, since ||u_d|| = 1.
     """
-    steps = 2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)
+    numbers = 2 * torch.arange(points, dtype=search.x.dtype)
+    steps = numbers - (points - 1)
     alpha = half_range * steps / (points - 1)
     dimension = search.starts.shape[1]
+    directions = torch.arange(1, dimension + 1)
     table = {
-        "direction": torch.arange(1, dimension + 1).repeat_interleave(points),
+        "direction": directions.repeat_interleave(points),
         "alpha": alpha.repeat(dimension),
     }
     for name, start in chosen.items():
         theta = search.ends.theta[start]
-        vectors = torch.linalg.eigh(search.hessian(theta)).eigenvectors
-        falling = vectors.t().flip(0)[:, None, :]
+        decomposition = torch.linalg.eigh(search.hessian(theta))
+        vectors = decomposition.eigenvectors
+        by_eigenvalue = vectors.t().flip(0)
+        falling = by_eigenvalue[:, None, :]
         lines = theta + alpha[:, None] * falling
         loss = search.loss(lines.flatten(0, 1))
         table[name] = _rounded(loss, LOSS_GRAIN)
@@ -130,8 +140,10 @@ def boundaries(search: Search, chosen: dict[str, int], step: float) -> dict[str,
     """
     x = search.x
     inputs = x.shape[1]
-    low = float((x.min() - MARGIN).floor())
-    high = float((x.max() + MARGIN).ceil())
+    lowest = x.min() - MARGIN
+    low = float(lowest.floor())
+    highest = x.max() + MARGIN
+    high = float(highest.ceil())
     line = torch.arange(low, high + step / 2, step, dtype=x.dtype)
     plane = torch.cartesian_prod(line, line)
     grid = torch.zeros(len(plane), inputs, dtype=x.dtype)
@@ -164,11 +176,12 @@ def hessian_entries(
     index = torch.arange(dimension)
     rows = index.repeat_interleave(dimension)
     numerical = numerical_hessian(theta, *search.args, step=step)
+    analytic = search.hessian(theta)
     return {
         "point": [name for name in names for _ in rows],
         "row": rows.repeat(len(names)),
         "column": index.repeat(dimension * len(names)),
-        "analytic": search.hessian(theta).flatten(),
+        "analytic": analytic.flatten(),
         "numerical": numerical.flatten(),
     }
 
@@ -176,19 +189,23 @@ def hessian_entries(
 def numerical_traces(search: Search, step: float) -> dict[str, Any]:
     """tr H and tr H² of the numerical Hessian at every unique critical point (WS bound, Fig. 9)."""
     chosen = search.unique
-    numerical = numerical_hessian(search.ends.theta[chosen], *search.args, step=step)
+    theta = search.ends.theta[chosen]
+    numerical = numerical_hessian(theta, *search.args, step=step)
     square = numerical @ numerical
+    diagonal = numerical.diagonal(dim1=-2, dim2=-1)
+    of_square = square.diagonal(dim1=-2, dim2=-1)
     return {
         "start": chosen,
-        "trace_numerical": numerical.diagonal(dim1=-2, dim2=-1).sum(-1),
-        "trace_of_square_numerical": square.diagonal(dim1=-2, dim2=-1).sum(-1),
+        "trace_numerical": diagonal.sum(-1),
+        "trace_of_square_numerical": of_square.sum(-1),
     }
 
 
 def activation_curve(activation: str) -> dict[str, Any]:
     """f, f' and f'' on [−5, 5] (WS bound, Fig. 13)."""
     y = torch.linspace(-5, 5, 81, dtype=torch.float64)
-    value, slope, bend = tl.get_activation(activation).derivatives(y, 2)
+    function = tl.get_activation(activation)
+    value, slope, bend = function.derivatives(y, 2)
     return {"y": y, "f": value, "f_slope": slope, "f_bend": bend}
 
 
@@ -198,7 +215,8 @@ def numerical_hessian(
     """H_L by three-point central differences of the loss, taken twice, (..., D, D) (WS bound, Fig.
     8): nothing of the closed forms enters. Error O(h²) + O(eps/h²).
     """
-    shifts = step * torch.eye(theta.shape[-1], dtype=theta.dtype)
+    size = theta.shape[-1]
+    shifts = step * torch.eye(size, dtype=theta.dtype)
     base = theta[..., None, :]
 
     def loss(point: Tensor) -> Tensor:
@@ -209,6 +227,7 @@ def numerical_hessian(
         ahead = base + shift
         behind = base - shift
         rise_ahead = loss(ahead + shifts) - loss(ahead - shifts)
-        change = rise_ahead - loss(behind + shifts) + loss(behind - shifts)
+        fall_behind = rise_ahead - loss(behind + shifts)
+        change = fall_behind + loss(behind - shifts)
         rows.append(change / (4 * step**2))
     return torch.stack(rows, dim=-2)

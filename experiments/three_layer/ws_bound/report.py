@@ -39,15 +39,18 @@ def _counts(c: Case) -> Iterator[tuple[str, int, int, float]]:
     """(metric, hidden, seed, value)."""
     for row in c.rows("search").to_dict("records"):
         for metric in COPIED:
-            yield metric, row["hidden"], row["seed"], row[metric]
+            hidden = row["hidden"]
+            yield metric, hidden, row["seed"], row[metric]
     narrow = c.experiment.portrait_hidden
     for seed, rows in data_sets(c.narrow):
         low, high = c.low_and_high(rows)
         yield "low_group", narrow, seed, len(low)
         yield "high_group", narrow, seed, len(high)
     if "hessian_entries" in c.tables:
-        for seed, rows in data_sets(c.rows("hessian_entries", narrow)):
-            yield "hessian_size", narrow, seed, int(rows["row"].max()) + 1
+        entries = c.rows("hessian_entries", narrow)
+        for seed, rows in data_sets(entries):
+            size = int(rows["row"].max()) + 1
+            yield "hessian_size", narrow, seed, size
 
 
 def _lost(tables: Tables) -> str:
@@ -81,7 +84,8 @@ class WsBoundAnalysis(Study):
                 if fitted:
                     calibrated = STEP if metric == "hessian_error_mean" else FITTED
                     comparable = ""
-                rows.append((metric, case.protocol, *value, calibrated, comparable))
+                row = (metric, case.protocol, *value, calibrated, comparable)
+                rows.append(row)
         columns = ["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -94,7 +98,8 @@ class WsBoundAnalysis(Study):
     def figures(self) -> Figures:
         """The counterpart of every figure of the paper that the stored tables allow, and where the
         searches lead."""
-        paper = [case for case in cases(self, paper_only=True) if len(case.points)]
+        of_paper = cases(self, paper_only=True)
+        paper = [case for case in of_paper if len(case.points)]
         at_narrow = [case for case in paper if len(case.narrow)]
         widths = {self.experiment.portrait_hidden, self.experiment.compared_hidden}
         at_both = [case for case in at_narrow if widths <= set(case.points["hidden"])]
@@ -112,7 +117,8 @@ class WsBoundAnalysis(Study):
         polished = analysis.polished_cases(self)
         led = [case for case in polished if len(case.rows("critical_points"))]
         if led:
-            found["critical_points"] = partial(portrait_figures.critical_points, led[0])
+            make = partial(portrait_figures.critical_points, led[0])
+            found["critical_points"] = make
         if "draws" in self.tables:
             found["fig07_draws"] = partial(portrait_figures.draws, self.tables)
         if "activations" in self.tables:
@@ -126,13 +132,16 @@ class WsBoundAnalysis(Study):
         drawn = [case for case in paper if len(case.rows("portraits"))]
         if not drawn:
             return {}
+        dynamics = partial(portrait_figures.dynamics, drawn)
+        hessian = partial(portrait_figures.hessian, drawn[0])
         found: dict[str, Any] = {
-            "fig05_dynamics": partial(portrait_figures.dynamics, drawn),
-            "fig08_hessian": partial(portrait_figures.hessian, drawn[0]),
+            "fig05_dynamics": dynamics,
+            "fig08_hessian": hessian,
             "fig09_traces": partial(figures.traces, drawn),
         }
         for case in drawn:
-            for name, side in (("fig03", "sharpest"), ("fig04", "flattest")):
+            sides = (("fig03", "sharpest"), ("fig04", "flattest"))
+            for name, side in sides:
                 # a search may have found a single point
                 if len(portrait_figures.portrayed(case, side)):
                     make = partial(portrait_figures.extremes, case, side)

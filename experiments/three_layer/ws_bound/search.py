@@ -55,7 +55,8 @@ class Search(Network):
     @cached_property
     def ranked(self) -> Tensor:
         """Indices of the unique critical points by λ_sup, sharpest first."""
-        bound = self.bound(self.ends.theta)[self.unique]
+        bounds = self.bound(self.ends.theta)
+        bound = bounds[self.unique]
         order = bound.argsort(descending=True, stable=True)
         return self.unique[order]
 
@@ -66,7 +67,8 @@ class Search(Network):
     def limits(self, experiment: WsBound) -> Limits:
         """When polishing its ends ends."""
         rounding = experiment.to_rounding.get(self.activation, 0)
-        return Limits.of(experiment, self.starts.shape[1], rounding)
+        dimension = self.starts.shape[1]
+        return Limits.of(experiment, dimension, rounding)
 
 
 def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
@@ -77,7 +79,8 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     """
     hidden = int(cell.params["hidden"])
     activation = str(cell.params["activation"])
-    protocol = Protocol(activation, hidden, float(cell.params["rate"]), experiment.ratio(cell))
+    rate = float(cell.params["rate"])
+    protocol = Protocol(activation, hidden, rate, experiment.ratio(cell))
     splits = load_gaussian(experiment.dataset, ctx)
     ctx.progress(0, 3, f"descent of {experiment.training.starts} starts")
     generator = ctx.torch_generator(f"starts/hidden={hidden}")
@@ -95,7 +98,8 @@ def search_from(
     training = experiment.training
     x, q = train
     dimension = tl.parameter_count(x.shape[1], protocol.hidden)
-    starts = uniform(training.starts, dimension, training.half_range, generator)
+    half_range = training.half_range
+    starts = uniform(training.starts, dimension, half_range, generator)
     network = Network(x, q, activation=protocol.activation)
     ends = network.descended(starts, protocol.rate, training.steps, protocol.ratio)
     return Search(

@@ -93,7 +93,8 @@ class WsBound(ThreeLayerStudy):
             for search in filter(self._polished, searches):
                 about: dict[str, c.Scalar] = {"part": "polish", "further": self.further_steps}
                 factor = 2.5
-                steps = self.to_rounding.get(str(search.params["activation"]), 0)
+                of_search = str(search.params["activation"])
+                steps = self.to_rounding.get(of_search, 0)
                 if steps:
                     about["to_rounding"] = steps
                     factor = 4
@@ -102,7 +103,8 @@ class WsBound(ThreeLayerStudy):
         if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
             about = {"part": "draws", "further": self.further_steps}
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
-            cells.append(c.Cell(about, round(seconds, 2), 0.35))
+            cell_of_draws = c.Cell(about, round(seconds, 2), 0.35)
+            cells.append(cell_of_draws)
         return cells
 
     def _polished(self, cell: c.Cell) -> bool:
@@ -118,7 +120,8 @@ class WsBound(ThreeLayerStudy):
         """Every activation and width under the fitted protocol, then the scan of the printed
         one."""
         cells = []
-        for protocol, activation in product(self.protocol, self.activation):
+        searches = product(self.protocol, self.activation)
+        for protocol, activation in searches:
             rates = self.rate
             if protocol == "fitted":
                 rates = [self.fitted_rate]
@@ -127,12 +130,15 @@ class WsBound(ThreeLayerStudy):
             for hidden, rate in product(self.hidden, rates):
                 params: dict[str, c.Scalar] = {"protocol": protocol, "activation": activation}
                 params |= {"hidden": hidden, "rate": rate}
-                cells.append(c.Cell(params, self._seconds(activation, hidden), 0.35))
+                seconds = self._seconds(activation, hidden)
+                cells.append(c.Cell(params, seconds, 0.35))
         return cells
 
     def _seconds(self, activation: str, hidden: int) -> float:
-        starts = self.training.starts / 500 * self.dataset.train / 50
-        of_start = 1.5 + self.training.steps / 10_000 * COST[activation] * hidden
+        share = self.training.starts / 500
+        starts = share * self.dataset.train / 50
+        steps = self.training.steps / 10_000
+        of_start = 1.5 + steps * COST[activation] * hidden
         return round(0.3 + starts * of_start, 2)
 
     def ratio(self, cell: c.Cell) -> float:

@@ -41,9 +41,11 @@ def theorem_slack(network: Network, points: Tensor) -> dict[str, Any]:
     tiny = torch.finfo(points.dtype).tiny
     for theta in points.split(CHUNK):
         for name, value, bound in _inequalities(network, theta):
-            size = torch.maximum(value.abs(), bound.abs()).clamp(min=tiny)
+            larger = torch.maximum(value.abs(), bound.abs())
+            size = larger.clamp(min=tiny)
             slack = (bound - value) / size
-            slack = torch.where(torch.isinf(bound), 1.0, slack)
+            infinite = torch.isinf(bound)
+            slack = torch.where(infinite, 1.0, slack)
             slacks.setdefault(name, []).append(slack)
     rows = []
     for name, parts in slacks.items():
@@ -54,7 +56,8 @@ def theorem_slack(network: Network, points: Tensor) -> dict[str, Any]:
             least = float(slack.min())
             middle = float(slack.median())
         rows.append((name, len(slack), holding, least, middle))
-    return columns(("inequality", "points", "holding", "slack_min", "slack_median"), rows)
+    names = ("inequality", "points", "holding", "slack_min", "slack_median")
+    return columns(names, rows)
 
 
 def _inequalities(network: Network, theta: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -64,16 +67,20 @@ def _inequalities(network: Network, theta: Tensor) -> Iterator[tuple[str, Tensor
     trace, square = tl.traces(theta, *network.args)
     ww, vv = tl.trace_parts(theta, *network.args)
     dimension = theta.shape[-1]
-    units = (dimension - 1) // (x.shape[1] + 2)
+    inputs = x.shape[1]
+    units = (dimension - 1) // (inputs + 2)
     constant = trace_vv_bound(len(x), units, network.activation)
     yield "Theorem 1", spectrum[:, -1], network.bound(theta)
-    yield "lower bound", -spectrum[:, 0], -tl.lower_bound(theta, *network.args)
+    lower = tl.lower_bound(theta, *network.args)
+    yield "lower bound", -spectrum[:, 0], -lower
     yield "Theorem 3", vv, torch.full_like(vv, constant)
     yield "Theorem 4", ww, trace_ww_bound(theta, x, network.activation)
     yield "Theorem 6", square, trace_of_square_bound(theta, *network.args)
     yield "Prop. 8, left", trace.square() / dimension, square
-    definite = spectrum[:, 0] >= -SEMIDEFINITE * spectrum[:, -1]
-    yield "Prop. 8, right", square[definite], trace[definite].square()
+    smallest = -SEMIDEFINITE * spectrum[:, -1]
+    definite = spectrum[:, 0] >= smallest
+    squared = trace[definite].square()
+    yield "Prop. 8, right", square[definite], squared
 
 
 def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]:
@@ -87,8 +94,10 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
     rows = []
 
     def add(case: str, condition: int, hessian: Tensor, bound: Tensor) -> None:
-        largest = float(torch.linalg.eigvalsh(hessian)[-1])
-        rows.append((case, condition, hessian.shape[-1], largest, float(bound)))
+        eigenvalues = torch.linalg.eigvalsh(hessian)
+        largest = float(eigenvalues[-1])
+        row = (case, condition, hessian.shape[-1], largest, float(bound))
+        rows.append(row)
 
     dimension = search.starts.shape[1]
     rest = torch.rand(dimension - 1, dtype=search.x.dtype, generator=generator)
@@ -100,7 +109,8 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
     ):
         spectrum = torch.cat([largest, others])
         matrix = _with_spectrum(spectrum, generator)
-        bound = wolkowicz_styan_upper(dimension, matrix.trace(), matrix.square().sum())
+        square = matrix.square().sum()
+        bound = wolkowicz_styan_upper(dimension, matrix.trace(), square)
         add(case, condition, matrix, bound)
     theta = torch.randn(dimension, dtype=search.x.dtype, generator=generator)
     for case, condition, copies, soft in (
@@ -108,13 +118,16 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
         ("network, copies of one sample, q = p", 1, len(search.x), True),
         ("network, one sample, hard label", 0, 1, False),
     ):
-        x = search.x[:1].expand(copies, -1).contiguous()
-        q = search.q[:1].expand(copies).contiguous()
+        first_input = search.x[:1]
+        x = first_input.expand(copies, -1).contiguous()
+        first_label = search.q[:1]
+        q = first_label.expand(copies).contiguous()
         if soft:
             q = tl.predict(theta, x, search.activation)
         network = Network(x, q, activation=search.activation)
         add(case, condition, network.hessian(theta), network.bound(theta))
-    return columns(("case", "condition", "dimension", "lambda_max", "lambda_sup"), rows)
+    names = ("case", "condition", "dimension", "lambda_max", "lambda_sup")
+    return columns(names, rows)
 
 
 def _with_spectrum(eigenvalues: Tensor, generator: torch.Generator) -> Tensor:
@@ -138,8 +151,10 @@ def vanishing_error(search: Search) -> dict[str, Any]:
     activation = search.activation
     theta = search.starts[0]
     if len(search.unique):
-        theta = search.ends.theta[search.ranked[-1]]
-    W, V = (part.clone() for part in tl.split(theta, x.shape[1]))
+        flattest = search.ranked[-1]
+        theta = search.ends.theta[flattest]
+    parts = tl.split(theta, x.shape[1])
+    W, V = (part.clone() for part in parts)
     units = len(W)
     rows = []
     for path, smallest in SMALLEST.items():
@@ -148,12 +163,14 @@ def vanishing_error(search: Search) -> dict[str, Any]:
                 break
             W[:2] = 0
             V[1:3] = 0
-        decisions = tl.predict(tl.join(W, V), x, activation) > 0.5
+        probability = tl.predict(tl.join(W, V), x, activation)
+        decisions = probability > 0.5
         q = decisions.to(theta.dtype)
         network = Network(x, q, activation=activation)
         for scale in SCALES:
             point = tl.join(W, scale * V)
-            error = (tl.predict(point, x, activation) - q).abs().max()
+            miss = tl.predict(point, x, activation) - q
+            error = miss.abs().max()
             if error < smallest:
                 break
             if path == "cancelling":
@@ -161,8 +178,10 @@ def vanishing_error(search: Search) -> dict[str, Any]:
                 point[-units + 1] = -error.rsqrt()
             bound = float(network.bound(point))
             largest = float(network.spectrum(point)[-1])
-            rows.append((path, scale, float(error), bound, largest))
-    return columns(("path", "scale", "error_max", "lambda_sup", "lambda_max"), rows)
+            row = (path, scale, float(error), bound, largest)
+            rows.append(row)
+    names = ("path", "scale", "error_max", "lambda_sup", "lambda_max")
+    return columns(names, rows)
 
 
 def trace_vv_bound(samples: int, hidden_width: int, activation: str = "sigmoid") -> float:
@@ -180,10 +199,14 @@ def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Ten
     bound.
     """
     constants = tl.get_activation(activation)
-    weights = tl.split(theta, x.shape[1]).V[..., 1:]
-    by_square = constants.sup_slope**2 / 4 * weights.square().sum(-1)
-    scale = by_square + constants.sup_bend * weights.abs().sum(-1)
-    return scale * (x.shape[0] + x.square().sum())
+    output_weights = tl.split(theta, x.shape[1]).V
+    weights = output_weights[..., 1:]
+    squares = weights.square().sum(-1)
+    by_square = constants.sup_slope**2 / 4 * squares
+    moduli = weights.abs().sum(-1)
+    scale = by_square + constants.sup_bend * moduli
+    inputs = x.square().sum()
+    return scale * (x.shape[0] + inputs)
 
 
 def trace_of_square_bound(
@@ -196,7 +219,10 @@ def trace_of_square_bound(
     phi, psi, _ = double_sum_terms(state)
     r = state.hidden[0]
     both = (-2, -1)
-    kernel = (state.inputs.t() @ state.inputs).square().sum()
-    hidden = (1 + r.transpose(-2, -1) @ r).square().sum(both)
+    products = state.inputs.t() @ state.inputs
+    kernel = products.square().sum()
+    gram = 1 + r.transpose(-2, -1) @ r
+    hidden = gram.square().sum(both)
     by_kernel = (1 + phi.amax(both)) * kernel
-    return psi.square().sum(both) + by_kernel + hidden / 16
+    square = psi.square().sum(both)
+    return square + by_kernel + hidden / 16
