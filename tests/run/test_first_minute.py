@@ -67,7 +67,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("said", "values"), WRONG.items(), ids=str)
+@pytest.mark.parametrize(("said", "values"), WRONG.items(), ids=list(WRONG))
 def test_the_demo_says_when_a_formula_is_wrong_or_a_cell_fails(
     said, values, tmp_path, monkeypatch, capsys
 ):
