@@ -122,7 +122,7 @@ def starts_of_the_recovery():
     assert ends.wrong.sum() / ends.sum().sum() > 0.25
 
 
-@check("README.md", "Block-diagonal methods discard most of the curvature at initialisation")
+@check("README.md", "Blocks of layers leave out most of the Hessian at initialisation")
 def discarded():
     kept = rows("phi_block_diagonal", "phi", partition="layer", step=0, part="hessian")
     assert set(kept.seed) == set(SEEDS)
