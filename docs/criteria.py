@@ -30,7 +30,8 @@ Made by `python -m docs.criteria` from the files and the history of this reposit
 *fixed in* is the commit in which the limits first stood in their present form (they may be older
 in another form), *first result* the first commit with a report of the experiment. A criterion that
 is younger than the first result, or whose limits are older but were applied to something else
-before (listed below as changed), may have been chosen with it in view.
+before (listed below as changed), may have been chosen with it in view. Of a setting it is the first
+commit in which a setting of this name had this value in any experiment.
 
 The default margin of printed numbers, ±25 %, was fixed in 3f8faa74: before the first results of
 Experiments 2 and 6, and after those of Experiments 1, 1b, 3, 3b, 4 and 5 (037520f1, fd663b37),

@@ -186,5 +186,6 @@ class Page:
         """id, parameters and seed of every cell."""
         shown = []
         for cell in self.manifest["cells"]:
-            shown.append({key: cell[key] for key in ("id", "params", "seed")})
+            params = cell.get("params", {})
+            shown.append({"id": cell.get("id", ""), "params": params, "seed": cell.get("seed")})
         return shown
