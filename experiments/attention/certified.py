@@ -29,6 +29,9 @@ from torch import Tensor
 
 from runner.curvature.closed_form import attention as att
 
+HALVINGS = 60
+"""Steps of the bisection for the certified radius."""
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -137,7 +140,7 @@ def certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Certificate:
     return Certificate(centre.beta, eta, omega, h, radius)
 
 
-def certified_radius(x: Tensor, w: Tensor, v: Tensor, halvings: int = 60) -> float:
+def certified_radius(x: Tensor, w: Tensor, v: Tensor) -> float:
     """Radius of a ball around the solution x (d, n) from which Newton's iteration provably
     converges to it.
 
@@ -149,7 +152,7 @@ def certified_radius(x: Tensor, w: Tensor, v: Tensor, halvings: int = 60) -> flo
         return 0.0
     low = 0.0
     high = 2 / (3 * centre.bend)
-    for _ in range(halvings):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
         if middle * centre.omega(middle) <= 2 / 3:
             low = middle

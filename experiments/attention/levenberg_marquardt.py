@@ -21,8 +21,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+DAMPING = 1e-3  # the first lambda over the largest diagonal entry of J^T J
 LARGEST = 1e16  # of the first damping: no step of any size lowers the objective
 SHORTEST = 1e-14  # a step this small against the point changes nothing
+POLISHING = 6  # steps of `polished`
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,6 @@ def levenberg_marquardt(
     max_steps: int = 400,
     tolerance: float = 0.0,
     decrease: float = 1e-4,
-    damping: float = 1e-3,
 ) -> Ends:
     """Minimise |r|^2 + gamma |x|^2 from start (S, N).
 
@@ -60,8 +61,7 @@ def levenberg_marquardt(
     lower the objective by less than `decrease` of it (MINPACK's ftol), when a step no longer moves
     the point, or after max_steps trials. decrease: 1e-4 found as many solutions as 1e-8 with a
     quarter of the trials, since `polished` does the rest and a start that creeps does not arrive.
-    damping: the first lambda over the largest diagonal entry of J^T J. Raises ValueError for a
-    start that is not (S, N).
+    Raises ValueError for a start that is not (S, N).
 
     >>> line = LeastSquares(lambda x: x - 3.0, lambda x: torch.eye(1).expand(len(x), 1, 1))
     >>> levenberg_marquardt(line, torch.tensor([[0.0], [7.0]])).points
@@ -70,7 +70,7 @@ def levenberg_marquardt(
     """
     if start.ndim != 2:
         raise ValueError(f"start: expected (starts, variables), found shape {tuple(start.shape)}")
-    state = _State(problem, start, gamma, damping)
+    state = _State(problem, start, gamma)
     for _ in range(max_steps):
         if not state.advance(tolerance, decrease):
             break
@@ -82,7 +82,7 @@ def levenberg_marquardt(
 class _State:
     """All starts with their normal equations; only those still running are worked on."""
 
-    def __init__(self, problem: LeastSquares, start: Tensor, gamma: float, damping: float) -> None:
+    def __init__(self, problem: LeastSquares, start: Tensor, gamma: float) -> None:
         self.problem = problem
         self.gamma = gamma
         self.x = start.clone()
@@ -92,7 +92,7 @@ class _State:
         diagonal = self.normal.diagonal(dim1=-2, dim2=-1)
         largest = diagonal.amax(-1)
         tiny = torch.finfo(start.dtype).tiny
-        self.lam = damping * largest.clamp_min(tiny)
+        self.lam = DAMPING * largest.clamp_min(tiny)
         self.first = self.lam.clone()
         self.growth = torch.full_like(self.lam, 2.0)
         self.steps = torch.zeros(len(start), dtype=torch.long)
@@ -202,12 +202,12 @@ def along_ladder(
     return Ends(ends.points, ends.square, steps, ends.capped)
 
 
-def polished(problem: LeastSquares, points: Tensor, steps: int = 6) -> Tensor:
+def polished(problem: LeastSquares, points: Tensor) -> Tensor:
     """Newton's method on r(x) = 0 by the pseudo-inverse, x - J^+ r, as long as |r| falls: points
     (S, N)."""
     best = points.clone()
     square = problem.value(points).square().sum(-1)
-    for _ in range(steps):
+    for _ in range(POLISHING):
         r = problem.value(best).unsqueeze(-1)
         inverse = torch.linalg.pinv(problem.jacobian(best))
         trial = best - (inverse @ r).squeeze(-1)

@@ -21,6 +21,9 @@ from experiments.attention.newton_steps import (
     newton_direction,
 )
 
+ASYMPTOTIC = 0.1
+"""Largest error at which the order of convergence is read."""
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -137,19 +140,17 @@ class _Log:
         return Trace(points, loss, norm, status, work, self.steps, converged)
 
 
-def observed_order(
-    errors: Tensor, floor: float = 1e-14, local: float = 0.1, pairs: int = 3
-) -> float:
+def observed_order(errors: Tensor, floor: float = 1e-14, pairs: int = 3) -> float:
     """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: slope of log e_{k+1} against log
     e_k by least squares.
 
-    Over the last `pairs` with e_k <= local (the asymptotic part) and e_{k+1} > floor (above
+    Over the last `pairs` with e_k <= ASYMPTOTIC and e_{k+1} > floor (above
     rounding); a fit, since Newton errors of ill-conditioned problems fall in alternately long and
     short strides. NaN for fewer than two pairs or equal errors.
     """
     now = errors[:-1].double()
     after = errors[1:].double()
-    usable = (now <= local) & (after > floor)
+    usable = (now <= ASYMPTOTIC) & (after > floor)
     x = now[usable][-pairs:].log()
     y = after[usable][-pairs:].log()
     if len(x) < 2:

@@ -32,6 +32,8 @@ OK, INDEFINITE, SINGULAR, STALLED, NOT_FINITE = range(5)
 was given up."""
 
 ARMIJO = 1e-4
+HALVINGS = 40
+"""Of the step, at most, in a line search."""
 EIGENVALUE_FLOOR = 1e-8
 """Of the largest absolute eigenvalue, in the modified Hessian of the line-search step."""
 
@@ -166,7 +168,6 @@ def backtrack(
     g: Tensor,
     direction: Tensor,
     status: Tensor,
-    halvings: int = 40,
 ) -> tuple[Tensor, Tensor]:
     """Largest length 2^-k with f(x + t p) <= f + 1e-4 t g^T p, allowing for rounding of f; 0 and
     STALLED if none."""
@@ -175,7 +176,7 @@ def backtrack(
     slack = 8 * eps * f.abs()
     length = torch.ones_like(f)
     open_ = torch.ones(len(f), dtype=torch.bool)
-    for _ in range(halvings):
+    for _ in range(HALVINGS):
         index = open_.nonzero().squeeze(-1)
         t = length[index]
         step = t.unsqueeze(-1) * direction[index]

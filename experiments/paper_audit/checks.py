@@ -244,10 +244,9 @@ def worst(
     printed: Callable[[Case], float],
     corrected: Callable[[Case], float] | None = None,
     describe: Callable[[Case], str] = str,
-    tolerance: float = TOLERANCE,
 ) -> Outcome:
     """Outcome of an error or violation function over the cases."""
-    tally = Tally(corrected is not None, tolerance, least=-math.inf)
+    tally = Tally(corrected is not None, TOLERANCE, least=-math.inf)
     for case in cases:
         error = printed(case)
         if math.isnan(error):

@@ -14,13 +14,15 @@ from experiments.paper_audit.tensors import real
 from experiments.paper_audit.three_layer import NAMES, Instance, instances
 
 Excess = Callable[[Instance], float]
+STEPS = 15
+SPREADS = (0.5, 0.02)
+"""Steps of a search, and its first sizes of a step."""
 
 
 def inequality(
     *excesses: Excess,
     names: tuple[str, ...] = NAMES,
     starts: Callable[[str], Iterable[Instance]] = lambda name: (),
-    steps: int = 30,
 ) -> Check:
     """Largest violation of one or several inequalities, each searched for on its own and for each
     activation.
@@ -33,7 +35,7 @@ def inequality(
     def check() -> Outcome:
         searches = []
         for excess, name in itertools.product(excesses, names):
-            searches.append(_attacked(excess, [*_ladder(name), *starts(name)], steps))
+            searches.append(_attacked(excess, [*_ladder(name), *starts(name)]))
         value, start, _ = max(searches, key=lambda search: search[0])
         count = sum(tried for _, _, tried in searches)
         witness = _witness(value, start)
@@ -42,14 +44,14 @@ def inequality(
     return check
 
 
-def _attacked(excess: Excess, tried: list[Instance], steps: int) -> tuple[float, Instance, int]:
+def _attacked(excess: Excess, tried: list[Instance]) -> tuple[float, Instance, int]:
     """(largest excess, where the search began, networks tried) for one activation."""
     worst, k = max((excess(instance), k) for k, instance in enumerate(tried))
     start = tried[k]
-    for spread in (0.5, 0.02):
-        value = checks.attack(lambda z: excess(moved(start, z)), flat(start), steps // 2, spread)
+    for spread in SPREADS:
+        value = checks.attack(lambda z: excess(moved(start, z)), flat(start), STEPS, spread)
         worst = max(worst, value)
-    return worst, start, len(tried) + steps // 2 * 2
+    return worst, start, len(tried) + STEPS * len(SPREADS)
 
 
 def _ladder(name: str) -> Iterator[Instance]:

@@ -46,11 +46,11 @@ def stream_key(seed: int, role: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 1  # torch takes signed 64-bit seeds
 
 
-def torch_generator(seed: int, role: str, device: str = "cpu") -> torch.Generator:
+def torch_generator(seed: int, role: str) -> torch.Generator:
     """A torch generator for the stream `role` of `seed`."""
     import torch
 
-    generator = torch.Generator(device=device)
+    generator = torch.Generator()
     generator.manual_seed(stream_key(seed, role))
     return generator
 

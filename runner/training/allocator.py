@@ -13,21 +13,24 @@ import ctypes
 import sys
 from functools import cache
 
+MOST = 256 << 20
+LARGEST = 32 << 20
+"""Of a block: glibc accepts no larger threshold."""
 # of mallopt(3)
 _TRIM_THRESHOLD = -1
 _MMAP_THRESHOLD = -3
 
 
 @cache
-def keep_freed_memory(most: int = 256 << 20, largest: int = 32 << 20) -> bool:
-    """Has glibc keep up to `most` freed bytes of this process, and take blocks below `largest` from
-    them (32 MiB is the largest it accepts). False where the C library has no mallopt (other systems
-    than Linux, musl): nothing changes."""
+def keep_freed_memory() -> bool:
+    """Has glibc keep up to `MOST` freed bytes of this process, and take blocks below `LARGEST` from
+    them. False where the C library has no mallopt (other systems than Linux, musl): nothing
+    changes."""
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return (
         mallopt is not None
-        and bool(mallopt(_MMAP_THRESHOLD, largest))
-        and bool(mallopt(_TRIM_THRESHOLD, most))
+        and bool(mallopt(_MMAP_THRESHOLD, LARGEST))
+        and bool(mallopt(_TRIM_THRESHOLD, MOST))
     )

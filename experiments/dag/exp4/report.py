@@ -106,10 +106,11 @@ def printed_r() -> dict[tuple[Any, ...], float]:
     return ratios
 
 
-def shares(merge: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...], float]:
-    """The same keys -> our mean ‖H^GN‖ of the pair at d = 2 over the one drawn from the print."""
+def shares(merge: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """The same keys at init -> our mean ‖H^GN‖ of the pair at d = 2 over the one drawn from the
+    print."""
     published = printed_r()
-    rows = chosen(first(merge), checkpoint=checkpoint)
+    rows = chosen(first(merge), checkpoint="init")
     found = {}
     for key, part in groups(rows, [*VARIANT, "checkpoint"]):
         if key in published:
@@ -118,10 +119,10 @@ def shares(merge: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...
     return found
 
 
-def two_blocks(distances: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...], float]:
-    """(branch depth, merge, activation, d) -> R(d+2)/R(d) of the means over seeds, on the papers'
-    images."""
-    cross = chosen(first(distances), relation="cross", checkpoint=checkpoint)
+def two_blocks(distances: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """(branch depth, merge, activation, d) -> R(d+2)/R(d) at init of the means over seeds, on the
+    papers' images."""
+    cross = chosen(first(distances), relation="cross", checkpoint="init")
     found: dict[tuple[Any, ...], float] = {}
     for keys, part in groups(cross, VARIANT):
         means = part.groupby("distance")["R"].mean()

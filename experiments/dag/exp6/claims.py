@@ -44,9 +44,9 @@ NEGLIGIBLE = 1e-12
 """‖H‖₂² below which the paper leaves D out (Appendix N.8)."""
 
 
-def selected(table: pd.DataFrame, estimator: str, statistics: str = "running") -> pd.DataFrame:
-    """Rows of one estimator and one kind of BatchNorm statistics."""
-    return chosen(table, estimator=estimator, statistics=statistics)
+def selected(table: pd.DataFrame, estimator: str) -> pd.DataFrame:
+    """Rows of one estimator, with the running statistics of BatchNorm."""
+    return chosen(table, estimator=estimator, statistics="running")
 
 
 def leaving_out(tables: Tables, estimator: str, negligible: float) -> pd.DataFrame:

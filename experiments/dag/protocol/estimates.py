@@ -61,7 +61,6 @@ def estimated_metrics(
     nodes: Sequence[str],
     probes: int,
     generator: torch.Generator,
-    steps: int = POWER_STEPS,
 ) -> list[Row]:
     """Rows v, w, distance |i − j|, R, C, D of every unordered pair, all from estimates; D is NaN
     where ‖H‖₂ is 0.
@@ -78,7 +77,7 @@ def estimated_metrics(
         stacked = torch.stack([total[pair] for pair in alike])
         estimates = frobenius_estimates(stacked, probes, generator).tolist()
         norms |= dict(zip(alike, estimates, strict=True))
-        estimates = spectral_estimates(stacked, steps, generator).tolist()
+        estimates = spectral_estimates(stacked, POWER_STEPS, generator).tolist()
         tops |= dict(zip(alike, estimates, strict=True))
     return [row_of(pair, nodes, norms, tops[pair]) for pair in pairs]
 

@@ -51,9 +51,9 @@ def layer(i: int, o: int, act: Act, norm: bool = False) -> nn.Sequential:
     return nn.Sequential(*parts, act()).double()
 
 
-def linear_head(name: str, width: int, classes: int = 3) -> Node:
-    """The node "out"."""
-    head = nn.Linear(width, classes)
+def linear_head(name: str, width: int) -> Node:
+    """The node "out", of three classes."""
+    head = nn.Linear(width, 3)
     return Node("out", (name,), head.double())
 
 
@@ -79,19 +79,14 @@ def chain(
     return with_data(f"chain of widths {tuple(widths)}", dag, widths[0], batch)
 
 
-def residual(
-    seed: int, act: Act = nn.SiLU, depth: int = 3, scale: float = 0.5, shrink: float = 1.0
-) -> Instance:
+def residual(seed: int, act: Act = nn.SiLU, depth: int = 3, scale: float = 0.5) -> Instance:
     """h <- h + scale * act(W h) of width 4 down to the output itself, cross-entropy over the 4
     components."""
     torch.manual_seed(seed)
     stem = Node("h0", ("input",), layer(3, 4, act))
     nodes = [stem]
     for k in range(depth):
-        branch = layer(4, 4, act)
-        with torch.no_grad():
-            branch.get_parameter("0.weight").mul_(shrink)
-        block = Residual(branch, scale)
+        block = Residual(layer(4, 4, act), scale)
         nodes.append(Node(f"h{k + 1}", (f"h{k}",), block))
     return with_data(f"residual network of depth {depth}", Dag(nodes), 3)
 

@@ -78,9 +78,9 @@ class Comparison:
             if self.agree(products) or spent:
                 break
 
-    def _at(self, step: float, centre: float = 0.0) -> Difference:
+    def _at(self, step: float) -> Difference:
         self.gradients += self.differences.cost
-        self.tried.append(self.differences.at(step, centre))
+        self.tried.append(self.differences.at(step))
         return self.tried[-1]
 
     def agree(self, products: Sequence[Product]) -> bool:

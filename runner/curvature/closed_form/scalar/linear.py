@@ -42,6 +42,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+BLOCK = 1 << 15
+"""Numbers of one pass over a vector."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -181,13 +184,13 @@ def as_weights(**vectors: Tensor) -> list[Tensor]:
     return [vector.double() for vector in vectors.values()]
 
 
-def blocks(m: int, size: int = 1 << 15) -> list[slice]:
+def blocks(m: int) -> list[slice]:
     """Consecutive slices of a vector of length m.
 
     Passes over 256 KiB at a time stay in cache, which is five times faster at m = 10^6 than passes
     over the whole vector.
     """
-    return [slice(start, min(start + size, m)) for start in range(0, m, size)]
+    return [slice(start, min(start + BLOCK, m)) for start in range(0, m, BLOCK)]
 
 
 def orthogonal_complement(basis: Tensor) -> Tensor:
