@@ -16,6 +16,7 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from experiments.three_layer.stochastic_bound import ParameterHessian
+from runner.curvature.estimators.estimate import exponent_of, student
 from runner.curvature.function.precision import full_precision
 
 EPS = torch.finfo(torch.float64).eps
@@ -49,15 +50,6 @@ def make_orthogonal(w: Tensor, vectors: Sequence[Tensor]) -> None:
     """Removes from w its components along orthonormal vectors, in place."""
     rows = torch.stack(list(vectors))
     w -= (rows @ w) @ rows
-
-
-def exponent_of(values: Tensor) -> int:
-    """e with max |values| about 2**e; 0 for zeros and values that are not finite."""
-    largest = float(values.abs().max())
-    if math.isfinite(largest):
-        exponent = math.frexp(largest)[1]
-        return max(-1000, min(1000, exponent))
-    return 0
 
 
 @full_precision()
@@ -220,7 +212,7 @@ def bound_from_probes(hessian: ParameterHessian, probes: int, generator: torch.G
     positive = bool((left_out > 0).all())
     scaled = left_out.log() if positive else left_out  # there the interval is closer to symmetric
     deviations = (scaled - scaled.mean()).square()
-    error = math.sqrt(rest / probes * float(deviations.sum())) * _student(rest)
+    error = math.sqrt(rest / probes * float(deviations.sum())) * student(rest)
     if not positive:
         half_width = 1.96 * error
         return Bound(value, value - half_width, value + half_width)
@@ -232,14 +224,3 @@ def _upper(n: int, trace: Tensor, square: Tensor) -> Tensor:
     mean = trace / n
     variance = square / n - mean * mean
     return mean + math.sqrt(n - 1) * torch.sqrt(torch.clamp(variance, min=0))
-
-
-def _student(freedom: int) -> float:
-    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's
-    expansion."""
-    z = 1.959964
-    n = freedom
-    first = (z**2 + 1) / 4
-    second = (5 * z**4 + 16 * z**2 + 3) / 96
-    third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
-    return 1 + first / n + second / n**2 + third / n**3

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature import SymmetricOperator
+from runner.curvature.estimators.estimate import rademacher
 
 
 class BoundEstimate(NamedTuple):
@@ -56,9 +57,7 @@ def combine(forms: Tensor, squares: Tensor, dimension: int) -> BoundEstimate:
 
 def signs(parameters: Sequence[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
     """One Rademacher probe, in the shapes of the parameters."""
-    return [
-        torch.randint(0, 2, p.shape, generator=generator).to(p.dtype) * 2 - 1 for p in parameters
-    ]
+    return [rademacher(p.shape, p.dtype, generator) for p in parameters]
 
 
 def hessian_vector_product(

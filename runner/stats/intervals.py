@@ -92,11 +92,6 @@ class Sample:
         return replace(self, mean=math.log(self.mean), std=self.std / self.mean, log=False)
 
     @property
-    def lost_text(self) -> str:
-        """'2 of 5 infinite or missing'; '' where every value is finite."""
-        return lost_text(self.lost, self.n + self.lost)
-
-    @property
     def error(self) -> float:
         """Standard error of the mean."""
         if self.n:

@@ -13,7 +13,7 @@ from runner import stats
 from runner.contract import Statement
 from runner.report.compare import scorecard
 from runner.stats import judge
-from runner.stats.intervals import Part, Sample
+from runner.stats.intervals import Part, Sample, lost_text
 from runner.stats.judge import Evidence
 from tests.slow import slow
 
@@ -53,7 +53,12 @@ def as_scored(values, printed=None, **columns):
 def compared(method, values, *rest):
     """(outcome, text) of a sample next to a printed mean of 1.0 ± 0.1."""
     sample = Sample.of(values)
-    return method(sample, Sample(1.0, 0.1, 5), *rest).outcome, sample.lost_text
+    return method(sample, Sample(1.0, 0.1, 5), *rest).outcome, lost_text(sample.lost, len(values))
+
+
+def below(values):
+    sample = Sample.of(values)
+    return judge.below(sample, 1.5)[0], lost_text(sample.lost, len(values))
 
 
 def by_tests(kind, values, sign, method):
@@ -99,7 +104,7 @@ JUDGES = {
     "compared": lambda v: judged(Evidence(RULE, 0.05).compared, ABOVE, dict(enumerate(v))),
     "equal": lambda v: compared(judge.equal, v, 0.25),
     "paired": lambda v: compared(judge.paired, v, 0.25, Part(0.0001, 5)),
-    "below": lambda v: (judge.below(Sample.of(v), 1.5)[0], Sample.of(v).lost_text),
+    "below": below,
     "score": as_scored,
     "exact match": lambda v: as_scored(v, paired="true"),
     "calibrated": lambda v: as_scored(v, calibrated="chosen by these numbers"),

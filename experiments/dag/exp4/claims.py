@@ -4,7 +4,7 @@ tables."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -72,11 +72,6 @@ def claims(
     curved = chosen(first(tables["merge"]), merge="cat", activation="silu")
     yield from over_depths(curved, decide)
     yield decide.number("accuracy", percent.values("percent"))
-
-
-def name(keys: Sequence[Any]) -> str:
-    """'k=2 sum+relu'."""
-    return f"k={keys[0]} {keys[1]}+{keys[2]}"
 
 
 def configurations(table: pd.DataFrame) -> Groups:
@@ -181,7 +176,7 @@ def printed_ratio(cross: pd.DataFrame, without_norm: pd.DataFrame | None, decide
     init = chosen(cross, checkpoint="init")
     ratio = configurations(init).each(change, 4)
     readings = {"as published": decide.on_own(statement, ratio)}
-    blocks = {} if without_norm is None else one_block(without_norm)
+    blocks = {} if without_norm is None else quotients(without_norm, 1)
     if blocks:
         shares = [values.whole for values in blocks.values()]
         ends = {"smallest": min(shares), "largest": max(shares)}
@@ -196,17 +191,17 @@ def _ratio_of_means(columns: pd.DataFrame) -> float:
     return float(columns.iloc[:, 1].mean() / before)
 
 
-def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
-    """(branch depth, merge, activation, d) -> pseudovalues of R(d+1)/R(d) of the means over seeds
-    at init."""
+def quotients(distances: pd.DataFrame, step: int) -> dict[tuple[Any, ...], Pseudovalues]:
+    """(branch depth, merge, activation, d) -> pseudovalues of R(d+step)/R(d) of the means over
+    seeds at init, on the papers' images."""
     cross = chosen(first(distances), relation="cross", checkpoint="init")
     found = {}
     for keys, part in groups(cross, VARIANT):
         wide = per_seed(part, "R")
         for d in wide.columns:
-            if d + 1 in wide.columns:
-                neighbours = wide[[d, d + 1]]
-                found[*keys, int(d)] = jackknife(neighbours, _ratio_of_means)
+            if d + step in wide.columns:
+                ends = wide[[d, d + step]]
+                found[*keys, int(d)] = jackknife(ends, _ratio_of_means)
     return found
 
 

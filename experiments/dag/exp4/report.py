@@ -119,29 +119,15 @@ def shares(merge: pd.DataFrame) -> dict[tuple[Any, ...], float]:
     return found
 
 
-def two_blocks(distances: pd.DataFrame) -> dict[tuple[Any, ...], float]:
-    """(branch depth, merge, activation, d) -> R(d+2)/R(d) at init of the means over seeds, on the
-    papers' images."""
-    cross = chosen(first(distances), relation="cross", checkpoint="init")
-    found: dict[tuple[Any, ...], float] = {}
-    for keys, part in groups(cross, VARIANT):
-        means = part.groupby("distance")["R"].mean()
-        for d in means.index:
-            if d + 2 in means.index:
-                ratio = means[d + 2] / means[d]
-                found[*keys, int(d)] = float(ratio)
-    return found
-
-
 def across_notes(tables: Tables, without_norm: pd.DataFrame | None = None) -> Iterator[str]:
     """What of the printed ratios can be said."""
     own = list(shares(tables["merge"]).values())
     curved: list[float] = []
     flat: list[float] = []
-    blocks = two_blocks(tables["distances"])
-    for (_, merge, activation, _), ratio in blocks.items():
+    two_blocks = claims.quotients(tables["distances"], 2)
+    for (_, merge, activation, _), ratio in two_blocks.items():
         of_kind = curved if (merge, activation) == ("cat", "silu") else flat
-        of_kind.append(ratio)
+        of_kind.append(ratio.whole)
     if not (own and flat and curved):
         return
     yield (
@@ -153,8 +139,8 @@ def across_notes(tables: Tables, without_norm: pd.DataFrame | None = None) -> It
     )
     if without_norm is None:
         return
-    blocks_of_one = claims.one_block(without_norm)
-    steps = [values.whole for values in blocks_of_one.values()]
+    one_block = claims.quotients(without_norm, 1)
+    steps = [values.whole for values in one_block.values()]
     if steps:
         yield (
             "Networks without LayerNorm give the printed range across one block: R(d+1)/R(d) at "

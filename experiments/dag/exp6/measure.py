@@ -39,7 +39,6 @@ from runner.training.initial import build
 from runner.training.minibatch import evaluate
 from runner.training.trained import origin_of, train_images
 
-Pair = tuple[str, str]
 CERTIFIED = 2
 """Images of the certificate, which takes four gradients of each, one after the other."""
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.dag.exp4 import report
+from experiments.dag.exp4 import claims, report
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
 from experiments.dag.protocol.measure import pairs_of
 from experiments.paper_audit.published import cells
@@ -123,7 +123,8 @@ def test_r_across_the_branches_is_the_papers_quantity(stored):
 
 
 def test_the_printed_ratios_are_not_found_on_it(stored):
-    ratios = report.two_blocks(stored["distances"]).values()  # with LayerNorm, as published
+    quotients = claims.quotients(stored["distances"], 2)  # with LayerNorm, as published
+    ratios = [values.whole for values in quotients.values()]
     assert len(ratios) == 4 * (1 + 3)
     assert 0.6 < min(ratios) < max(ratios) < 1.1  # printed: 0.28 to 0.39
 
