@@ -7,12 +7,20 @@ import itertools
 import torch
 from torch import Tensor, diag, nn, outer
 
-from experiments.paper_audit.checks import BothErrors, Checks, Errors, Outcome, exists, worked
-from experiments.paper_audit.dag.instances import Instance, diamond, layer, skip
+from experiments.paper_audit.checks import (
+    BothErrors,
+    Checks,
+    Errors,
+    Outcome,
+    digits,
+    exists,
+    worked,
+)
+from experiments.paper_audit.dag.instances import Instance, diamond, identity, layer, skip
 from experiments.paper_audit.dag.oracle import Example, examples, first_example, gauss_newton
 from experiments.paper_audit.dag.paths import Path, path_jacobian, paths
 from experiments.paper_audit.dag.ranks import rank, singular, stable
-from experiments.paper_audit.tensors import gauss, seeded, total
+from experiments.paper_audit.tensors import gauss, real, seeded, total
 from runner.curvature import Dag, Node
 
 CHECKS = Checks()
@@ -129,20 +137,44 @@ def softmax_rank(classes: int) -> float:
     return float(values[-1] / values[0])
 
 
+def half_square(v: Tensor) -> Tensor:
+    """|v|²/2, a node of width 1."""
+    return v.square().sum(1, keepdim=True) / 2
+
+
+def then_zero(parent: Tensor) -> Tensor:
+    """Logits: the parent's values and one zero."""
+    return torch.nn.functional.pad(parent, (0, 1))
+
+
+def curved_bottleneck() -> Instance:
+    """v = (1, 0), u = |v|²/2, logits (u, 0), second class."""
+    nodes = [
+        Node("v", ("input",), identity),
+        Node("u", ("v",), half_square),
+        Node("out", ("u",), then_zero),
+    ]
+    name = "v = (1, 0), u = |v|²/2, logits (u, 0), second class"
+    return Instance(name, Dag(nodes), real([[1.0, 0.0]]), torch.tensor([1]))
+
+
 @CHECKS.clause("dag.remark60")
 def remark_60() -> BothErrors:
     """D(v,w) − min(d_u, K − 1) of H[v,v] itself (D is defined for H, Eq. 7); corrected: of H^GN,
     single examples."""
-    witness = None
-    for seed in range(4):
-        for e in examples(bottleneck(seed, 1, 2)):
-            d = stable(e.blocks["v", "v"])
+    cases = [curved_bottleneck()]
+    cases += [bottleneck(seed, 1, 2) for seed in range(4)]
+    for case in cases:
+        for e in examples(case):
             of_gauss_newton = stable(e.gauss_newton["v", "v"])
-            yield d - 1, of_gauss_newton - 1
-            if d - 1 > 1e-9 and witness is None:
-                where = "d_u = 1, K = 5, tanh, one example: D(v,v)"
-                witness = worked(where, "at most 1", "at most 1 for H^GN", f"{d:.3f}")
-    return witness
+            yield stable(e.blocks["v", "v"]) - 1, of_gauss_newton - 1
+    block = first_example(cases[0]).blocks["v", "v"]
+    return worked(
+        f"{cases[0]}: H[v,v] = {digits(block)}, D(v,v)",
+        "at most min(d_u, K − 1) = 1",
+        "1 for H^GN",
+        f"{stable(block):.4g}",
+    )
 
 
 def least_rank(e: Example, path: Path) -> int:

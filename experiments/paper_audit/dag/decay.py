@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,9 @@ from experiments.paper_audit.checks import (
 from experiments.paper_audit.dag.instances import (
     Instance,
     chain,
+    copy,
     residual,
+    scalar_nodes,
     smooth_and_piecewise_linear,
 )
 from experiments.paper_audit.dag.linear_graphs import GRAPHS, WIDTH, Linear, of_numbers
@@ -30,6 +33,7 @@ from experiments.paper_audit.tensors import (
     gauss,
     norm_of,
     ones,
+    real,
     seeded,
     spectral_norm,
     total,
@@ -222,16 +226,18 @@ def threshold() -> Outcome:
 def mean_of_norms() -> Outcome:
     """Remark 38: R(d) as the mean of norms cannot fall by cancellation; the norm of the mean can
     (and is measured)."""
-    case = chain(0, batch=8)
-    blocks = exact(case)["h1", "h2"]
+    nodes = [copy("v", "input"), ("out", ("v",), lambda v: v.square() / 2)]
+    case = scalar_nodes(nodes, [1.0], square=True)
+    signs = real([[1.0], [-1.0]])
+    blocks = exact(replace(case, x=signs, y=signs))["v", "out"]
     norms = blocks.flatten(1).norm(dim=1)
     of_norms = float(norms.mean())
     norm = norm_of(blocks.mean(0))
     witness = worked(
-        f"{case}, 8 examples, block (h1, h2)",
+        "v = x, out = v²/2, loss = out²/2, examples x = 1 and x = −1: block (v, out) = x",
         f"mean of norms {of_norms:.4g}",
         f"norm of the mean {norm:.4g}",
         "cancellation lowers the second only",
     )
-    right = max(0.0, norm / of_norms - 1)
-    return Outcome(of_norms / norm - 1, right, 1, witness)
+    share = norm / of_norms
+    return Outcome(1 - share, max(0.0, share - 1), 1, witness)

@@ -10,14 +10,38 @@ from torch import Tensor
 from torch.func import jacfwd, jacrev
 from torch.nn.functional import relu
 
-from experiments.paper_audit.checks import Checks, Outcome, worked
-from experiments.paper_audit.dag.bottlenecks import beyond, bottleneck, gauss_newton_block
-from experiments.paper_audit.dag.instances import chain, default_weight, residual_blocks
+from experiments.paper_audit.checks import Checks, Outcome, digits, worked
+from experiments.paper_audit.dag.bottlenecks import (
+    beyond,
+    bottleneck,
+    gauss_newton_block,
+    then_zero,
+)
+from experiments.paper_audit.dag.instances import (
+    Instance,
+    chain,
+    default_weight,
+    identity,
+    residual_blocks,
+)
 from experiments.paper_audit.dag.oracle import examples
-from experiments.paper_audit.tensors import gauss, seeded, spectral_norm, unit
+from experiments.paper_audit.tensors import gauss, seeded, spectral_norm, unit, zeros
+from runner.curvature import Dag, Node
 from runner.models.resnet import resnet18
 
 CHECKS = Checks()
+
+
+def copied_bottleneck() -> Instance:
+    """v of width 2, u their sum, w = (u, u), three classes."""
+    nodes = [
+        Node("v", ("input",), identity),
+        Node("u", ("v",), lambda v: v.sum(1, keepdim=True)),
+        Node("w", ("u",), lambda u: u.expand(-1, 2)),
+        Node("out", ("w",), then_zero),
+    ]
+    name = "v = (0, 0), u = v_1 + v_2, w = (u, u), logits (w, 0)"
+    return Instance(name, Dag(nodes), zeros(1, 2), torch.tensor([0]))
 
 
 @CHECKS.clause("dag.remark53")
@@ -25,21 +49,24 @@ def behind_the_bottleneck() -> Outcome:
     """Section 5.2, Remark 53: a narrow layer u bounds the ranks of H^GN[v,w], H^GN[v,v] and
     H^GN[w,w], v before and w behind it; corrected: not of H^GN[w,w], which has rank K − 1 at
     most."""
-    printed = []
+    by_hand = copied_bottleneck()
+    random = [bottleneck(seed, 1, 2) for seed in range(3)]
+    of_hand = gauss_newton_block(by_hand, "w", "w")
+    printed = [beyond(of_hand, 1)]
     right = []
-    for seed in range(3):
-        case = bottleneck(seed, 1, 2)
+    for case in random:
         behind = gauss_newton_block(case, "w", "w")
         printed.append(beyond(behind, 1))
         right.append(beyond(behind, 4))
-        for v, w in (("v", "w"), ("v", "v")):
-            block = gauss_newton_block(case, v, w)
-            right.append(beyond(block, 1))
+    pairs = (("v", "w"), ("v", "v"))
+    for case, (v, w) in itertools.product((by_hand, *random), pairs):
+        block = gauss_newton_block(case, v, w)
+        right.append(beyond(block, 1))
     witness = worked(
-        "v → m → u → w → out, tanh, d_u = 1, five classes, one example: σ_2/σ_1 of H^GN[w,w]",
-        "0 (rank <= d_u)",
-        "rank <= K − 1 = 4; (v, w) and (v, v) have rank <= d_u",
-        f"{max(printed):.3g}",
+        f"{by_hand}: H^GN[w,w] = {digits(of_hand)}, σ_2/σ_1",
+        "0 (rank <= d_u = 1)",
+        "rank <= K − 1 = 2; (v, w) and (v, v) have rank <= d_u",
+        f"{printed[0]:.3g}",
     )
     return Outcome(max(printed), max(right), len(printed), witness)
 
