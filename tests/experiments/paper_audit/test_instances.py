@@ -1,12 +1,183 @@
-"""Instances and numbers that errata print, computed again without the formulas of the audit; each
+"""Instances that letters and errata print, computed again without the formulas of the audit; each
 next to the words that the text must still have."""
 
 import math
 
 import pytest
+import torch
+from torch.func import grad, hessian, jacrev
 
 from experiments.paper_audit.papers import clauses, errata
+from tests import DOCS
 from tests.experiments.stored import rows
+
+LETTERS = []
+
+
+def letter(paper, *sentences):
+    """Registers the instance of these words of a letter."""
+
+    def register(function):
+        LETTERS.extend((paper, sentence, function) for sentence in sentences)
+        return function
+
+    return register
+
+
+def real(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def close(value, expected, digits=3):
+    assert float(value) == pytest.approx(expected, abs=0.51 * 10**-digits)
+
+
+def weights(x, i):
+    """f(X)_i of tokens of one number, W = 1."""
+    return torch.softmax(x * x[i], 0)
+
+
+@letter("attention", "the Hessian and its constants: ∂L/∂x₁ is 2.144, not 1.072")
+def gradient_of_the_loss():
+    def residuals(x):
+        return torch.stack([weights(x, i) @ x for i in (0, 1)])
+
+    x = real(1, 0)
+    close(grad(lambda t: residuals(t).square().sum())(x)[0], 2.144)
+    close((residuals(x) @ jacrev(residuals)(x))[0], 1.072)
+
+
+@letter("attention", "X = (1, 1, 1), i₀i₁i₂ = 123: −1/9, not 2/9")
+def derivative_of_the_weights():
+    x = real(1, 1, 1)
+    f = weights(x, 0)
+    close(jacrev(lambda t: weights(t, 0))(x)[1, 2], -1 / 9, 12)
+    close(-f[1] * f[2] + f[1], 2 / 9, 12)
+
+
+@letter("attention", "i₀i₁i₂ = 112: 0.072, not 0.928")
+def derivative_of_the_mean():
+    x = real(1, 0)
+    f = weights(x, 0)
+    close(grad(lambda t: weights(t, 0) @ t)(x)[1], 0.072)
+    close(f[0] * (-f @ x + x[0] + 1), 0.928)
+
+
+@letter("attention", "i₀i₁i₂ = 222: −3/4, not −13/16")
+def derivative_of_c2():
+    def square(t):
+        return -((weights(t, 1) @ t) ** 2)
+
+    right = grad(square)(real(1, 0))[1]
+    f, s = 1 / 2, 1 / 2
+    close(right, -3 / 4, 12)
+    close(right - s**3 + s * s * f * s, -13 / 16, 12)
+
+
+@letter("attention", "i₀i₁i₂ = 211: 1/2, not 0")
+def derivative_of_f_h():
+    x = real(1, 0)
+    f = weights(x, 1)
+    close(grad(lambda t: weights(t, 1)[0] * t[0])(x)[0], 1 / 2, 12)
+    close((-f[0] + 1 + 1) * f[0] * x[1] * x[0], 0, 12)
+
+
+@letter("attention", "i₀i₁i₂ = 122: −0.163, not −0.268")
+def derivative_of_c6():
+    x = real(1, 0)
+    a, b = weights(x, 0)
+    close(grad(lambda t: -(weights(t, 0) @ t) * weights(t, 0)[1] * t[0])(x)[1], -0.163)
+    close(-a * b + b * b - a * (b - b * b), -0.268)
+
+
+@letter("attention", "For n = d = 1, V = R = 2 and exact B it is X/2689")
+def minimiser():
+    gamma = 42 * 2**8
+    point = real(1 / 2689)
+    gradient = grad(lambda x: ((2 * x - 2) ** 2 + gamma * x**2).sum())(point)
+    assert abs(float(gradient)) < 1e-12
+
+
+def bounds(theta, x):
+    """μ, λ_inf and λ_sup of one sigmoid unit with the labels 0, as functions of θ."""
+
+    def loss(t):
+        b, w, c, v = t
+        logits = c + v * torch.sigmoid(w * x + b)
+        return torch.nn.functional.softplus(logits).sum()
+
+    h = hessian(loss)(theta)
+    mean = h.trace() / 4
+    spread = (3 * (h.square().sum() / 4 - mean**2)).sqrt()
+    return torch.stack([mean, mean - spread, mean + spread])
+
+
+@letter("hsr", "x = 0.361, 0.295, q = 0, 0: a step of 0.01 takes λ_inf from −0.6537 to −0.6541")
+def lower_bound_falls():
+    before, after = stepped(real(-0.447, 1.737, 2.01, 2.772), real(0.361, 0.295))
+    close(before[1], -0.6537, 4)
+    close(after[1], -0.6541, 4)
+
+
+@letter("hsr", "x = 0.6, −2.5 it raises μ from −0.262 to −0.246")
+def mean_rises():
+    before, after = stepped(real(-0.7, -1.4, 1.2, 5.3), real(0.6, -2.5))
+    close(before[0], -0.262)
+    close(after[0], -0.246)
+
+
+def stepped(theta, x):
+    """The bounds before and after a step of 0.01 against ∇λ_sup."""
+    step = 0.01 * grad(lambda t: bounds(t, x)[2])(theta)
+    return bounds(theta, x), bounds(theta - step, x)
+
+
+@letter(
+    "ws_bound", "hidden weights 1, Ṽ = (K, −K, log K), K → ∞: every |δ_i| vanishes and λ_sup grows"
+)
+def sharp_and_fitted():
+    largest = []
+    for k in (1e2, 1e4, 1e8):
+
+        def logits(t):
+            hidden = real(1, -1)[:, None] * t[3:6] + t[:3]
+            return hidden @ t[7:] + t[6]
+
+        def loss(t):
+            return torch.nn.functional.softplus(real(-1, 1) * logits(t)).sum()
+
+        theta = real(0, 0, 0, 1, 1, 1, 0, k, -k, math.log(k))
+        errors = torch.sigmoid(logits(theta)) - real(1, 0)
+        assert errors.abs().max() < 1.001 / k
+        largest.append(float(torch.linalg.eigvalsh(hessian(loss)(theta))[-1]))
+    assert largest[0] > 300 and largest[1] > 50 * largest[0] and largest[2] > 5000 * largest[1]
+
+
+@letter("scalar_spectrum", "y = (6, 0): λ = 5/2, printed z = (1, −11/2), but z = (2, −1)")
+def vectors_of_the_cell():
+    x, y = real(1, -1), real(6, 0)
+    v, w, value, mean = 1, 2, 5 / 2, 1 * (2 - 6)
+    h = hessian(lambda t: ((t[1] * torch.relu(t[0] * x) - y) ** 2).sum() / 4)(real(v, w))
+    printed = real(value * w + mean * v, mean * w + value * v)
+    assert printed.tolist() == [1, -11 / 2]
+    assert (h @ printed - value * printed).abs().max() > 1
+    assert (h @ real(2, -1) - value * real(2, -1)).abs().max() < 1e-12
+
+
+@letter("scalar_spectrum", "as printed H is not symmetric for w = (1, 2), v = (1, −1)")
+def transposed_block():
+    block = torch.outer(real(1, -1), real(1, 2))
+    assert not torch.equal(block, block.T)
+
+
+@pytest.mark.parametrize(
+    "paper, sentence, function", LETTERS, ids=lambda c: getattr(c, "__name__", "")
+)
+def test_instances_of_the_letters(paper, sentence, function):
+    page = DOCS / "reproduction" / "letters" / f"{paper}.md"
+    assert sentence in " ".join(page.read_text(encoding="utf-8").split())
+    function()
+
 
 P = 1 / (1 + math.exp(-1 / 2))
 """Softmax probability of the first of the logits (1/2, 0)."""
