@@ -18,7 +18,7 @@ neither; it is named and never refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -300,17 +300,36 @@ class SecondOrder:
         """Identity 3: the derivative of something that is `here` at u'."""
         return Comparison("3 product", derivative, here, self.eps, self.tolerance)
 
-    def check(self) -> list[Outcome]:
-        """Of the gradient and the Hessian."""
-        whole = self.function.gradient(self.here, self.batch, (self.d,))
-        (hd,) = whole.products
+    def slope(self, whole: Evaluated) -> Comparison:
+        """Identity 2."""
         g = whole.gradient
         slope = scalar(dot(g, self.d))
         floor = norm(g) * norm(self.d) / math.sqrt(len(g))
         loss = {"": scalar(whole.loss)}
         numbers = self.eps, self.tolerance
-        first = Comparison("2 gradient", {"": slope}, loss, *numbers, {"": floor})
-        next_one = self.product(self.groups(hd), self.groups(g))
+        return Comparison("2 gradient", {"": slope}, loss, *numbers, {"": floor})
+
+    def loss(self, t: float) -> Pieces:
+        """The loss at u' + td."""
+        return {"": scalar(self.function.value(self.moved(t), self.batch))}
+
+    def settled(self, compared: Comparison, ends: Callable[[float], Pieces]) -> Outcome:
+        """Of differences at one step after another. ends: what is differentiated, at u' + td."""
+        for t in self.steps:
+            above = ends(t)
+            compared.ahead(above, t)
+            if compared.open:
+                compared.add(above, ends(-t), t)
+            if not compared.open:
+                break
+        return compared.outcome()
+
+    def check(self) -> list[Outcome]:
+        """Of the gradient and the Hessian."""
+        whole = self.function.gradient(self.here, self.batch, (self.d,))
+        (hd,) = whole.products
+        first = self.slope(whole)
+        next_one = self.product(self.groups(hd), self.groups(whole.gradient))
         for t in self.steps:
             above = self._ends(t)
             first.ahead(above[0], t)

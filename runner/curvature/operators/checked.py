@@ -134,7 +134,7 @@ def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outc
         others = []
         if not examples:
             others = graph.jacobian(flat.split(at.c), False)
-    outcomes = [_through_output(at, whole, pulled)]
+    outcomes = [at.settled(at.slope(whole), at.loss), _through_output(at, whole, pulled)]
     if part == "empirical_fisher":
         outcomes.append(_outer_products(at, layout, hd))
     else:
@@ -163,14 +163,7 @@ def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensor, curved: Te
     base = {"outputs": outputs, "loss": slopes}
     derivative = {"outputs": tangents, "loss": curved}
     compared = at.product(derivative, base)
-    for t in at.steps:
-        above = _ends(at, graph, outputs, tangents, t)
-        compared.ahead(above, t)
-        if compared.open:
-            compared.add(above, _ends(at, graph, outputs, tangents, -t), t)
-        if not compared.open:
-            break
-    return compared.outcome()
+    return at.settled(compared, lambda t: _ends(at, graph, outputs, tangents, t))
 
 
 def _ends(

@@ -17,6 +17,7 @@ from runner.curvature import (
     trace_estimate,
     verify,
 )
+from runner.curvature.operators.products import PARTS
 from tests.curvature.cases import Detached, Own, Swish, with_backward
 from tests.curvature.oracles import parameter_matrix, relative
 from tests.draws import normal, tanh_net
@@ -91,10 +92,11 @@ def test_modules_that_are_no_function_of_their_parameters_are_refused():
 
 
 def test_wrong_derivatives_are_refused_and_named_by_verify():
-    with refusal("the gradient differs .* check='report'"):
-        operator(between(straight))
-    with refusal("the gradient differs"):
-        operator(between(half_detached))
+    for part in PARTS:
+        with refusal("the gradient differs .* check='report'"):
+            operator(between(straight), part=part)
+        with refusal("the gradient differs"):
+            operator(between(half_detached), part=part)
     with refusal("an operation has a first derivative and no right second"):
         operator(between(Detached.apply))
     for part in ("hessian", "gauss_newton"):
