@@ -9,7 +9,7 @@ f is c times their covariance.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
@@ -23,9 +23,14 @@ LIKELIHOODS = ("categorical", "bernoulli", "normal")
 
 
 def likelihood(
-    outputs: list[Tensor], slopes: list[Tensor], target: object, name: Likelihood | None
+    outputs: list[Tensor],
+    slopes: list[Tensor],
+    target: object,
+    name: Likelihood | None,
+    slope_at: Callable[[Tensor], Tensor] | None = None,
 ) -> Outcome:
-    """Which distribution the slope d loss/df belongs to. name: the only one that is tried."""
+    """Which distribution the slope d loss/df belongs to. name: the only one that is tried.
+    slope_at: the slope elsewhere, as a vector of outputs to a vector, where c is compared."""
     if name is not None and name not in LIKELIHOODS:
         raise MeasurementError(f"expected likelihood as one of {list(LIKELIHOODS)}, found {name!r}")
     error = 1.0
@@ -38,13 +43,23 @@ def likelihood(
         allowed = 1e-10
         if f.dtype != torch.float64:
             allowed = max(1e-5, 4 * eps)
-        for kind, residual in _residuals(f, target):
+        least = 4 * eps / allowed
+        place = 0
+        residual = torch.zeros_like(f)
+        for i, (kind, candidate) in enumerate(_residuals(f, target)):
             misfit = 1.0
             if name in (None, kind):
-                misfit = _misfit(slope, residual, 4 * eps / allowed)
+                misfit = _misfit(slope, candidate, least)
             if misfit < error:
                 error = misfit
                 best = kind
+                place = i
+                residual = candidate
+        if slope_at is not None and error <= allowed:
+            beyond = f + residual / 8
+            slopes_there = slope_at(beyond.reshape(-1)).reshape(f.shape)
+            _, there = [*_residuals(beyond, target)][place]
+            error = _misfit(torch.cat([slope, slopes_there]), torch.cat([residual, there]), least)
     return Outcome("5 likelihood", "right" if error <= allowed else "wrong", error, (best,))
 
 

@@ -64,8 +64,8 @@ def require_likelihood(verdicts: Verdicts, data: Data, chunk: int | None, few: i
     leaves = leaves_of(point.values)
     with function.at(Point(leaves)):
         graph = FactoredGraph(function, leaves, batch, 1.0)
-    wanted = data.settings.likelihood
-    outcome = likelihood(graph.outputs, graph.slopes, batch.target, wanted)
+        wanted = data.settings.likelihood
+        outcome = likelihood(graph.outputs, graph.slopes, batch.target, wanted, graph.slope_at)
     for part in data.parts(chunk):
         if outcome.status == "wrong":
             break

@@ -284,6 +284,10 @@ def gaussian(f, y):
     return F.gaussian_nll_loss(f[:, 0], y.double(), f[:, 1].exp())
 
 
+def root_mean_square(f, y):
+    return F.mse_loss(f, F.one_hot(y, 3).double()).sqrt()
+
+
 FISHER = {
     "a sigmoid in the module": (torch.sigmoid, of_sigmoid),
     "a softmax in the module": (lambda f: f.softmax(1), lambda f, y: F.nll_loss(f.log(), y)),
@@ -291,6 +295,8 @@ FISHER = {
     "a variance as well": (same, gaussian),
     "a temperature": (same, lambda f, y: 4 * CROSS(f / 2, y)),
     "smoothed labels": (same, nn.CrossEntropyLoss(label_smoothing=0.1)),
+    "a root of a mean": (same, lambda f, y: CROSS(f, y).sqrt()),
+    "a root mean square": (same, root_mean_square),
 }
 
 
