@@ -129,6 +129,25 @@ class Layout(NamedTuple):
         twice = self._mapped(batch, lambda t, dim, rows: torch.cat([t, t], dim))
         return twice, self._replace(examples=2 * self.examples)
 
+    def joined(self, one: Batch, other: Batch) -> Batch | None:
+        """The examples of two batches that are cut alike; None where their shapes, or what belongs
+        to no example, differ."""
+        leaves, spec = tree_flatten((one.input, one.target), _is_list)
+        others, other_spec = tree_flatten((other.input, other.target), _is_list)
+        if spec != other_spec:
+            return None
+        for i, (place, a, b) in enumerate(zip(self.places, leaves, others, strict=True)):
+            try:
+                if place is None:
+                    same = torch.equal(a, b) if isinstance(a, Tensor) else bool(a == b)
+                    if not same:
+                        return None
+                else:
+                    leaves[i] = a + b if isinstance(a, list) else torch.cat([a, b], place[0])
+            except (RuntimeError, TypeError, ValueError):  # of torch, or of an object of the user's
+                return None
+        return Batch(*tree_unflatten(leaves, spec))
+
     def rolled(self, batch: Batch) -> Batch:
         """The last example first."""
         return self._mapped(batch, lambda t, dim, rows: t.roll(rows, dim))

@@ -51,25 +51,16 @@ def rules(batch_dim: int, weights: Weights, cut: bool = True) -> list[Weighing]:
     return [examples, labels, rows]
 
 
+@dataclass(frozen=True)
 class Additivity:
-    """The loss of a batch, `whole`, next to the weighted sum over two uneven parts. Raises
-    ValueError where a part cannot be evaluated."""
+    """The loss of a batch, `whole`, next to the weighted sum over its parts."""
 
-    def __init__(
-        self, function: Function, point: Point, batch: Batch, layout: Layout, whole: float
-    ) -> None:
-        self.function = function
-        self.point = point
-        self.batch = batch
-        self.whole = whole
-        try:
-            self._evaluate(layout, max(1, layout.examples // 3))
-        except MeasurementError:  # a single example, where a network normalises by the batch
-            self._evaluate(layout, layout.examples // 2)
-
-    def _evaluate(self, layout: Layout, cut: int) -> None:
-        self.parts = [layout.cut(self.batch, 0, cut), layout.cut(self.batch, cut, layout.examples)]
-        self.losses = [float(self.function.value(self.point, part)) for part in self.parts]
+    function: Function
+    point: Point
+    batch: Batch
+    whole: float
+    parts: list[Batch]
+    losses: list[float]
 
     def error(self, rule: Rule) -> float:
         """Relative; parts of no weight count nothing."""
@@ -91,6 +82,26 @@ class Additivity:
         return _fit(whole, one, two)
 
 
+def in_parts(
+    function: Function, point: Point, batch: Batch, layout: Layout, whole: float
+) -> Additivity:
+    """Of two uneven parts, or of one example. Raises ValueError where a part cannot be
+    evaluated."""
+    count = layout.examples
+    if count == 1:
+        return Additivity(function, point, batch, whole, [batch], [whole])
+
+    def cut(first: int) -> Additivity:
+        parts = [layout.cut(batch, 0, first), layout.cut(batch, first, count)]
+        losses = [float(function.value(point, part)) for part in parts]
+        return Additivity(function, point, batch, whole, parts, losses)
+
+    try:
+        return cut(max(1, count // 3))
+    except MeasurementError:  # a single example, where a network normalises by the batch
+        return cut(count // 2)
+
+
 def adds_up(
     function: Function, batch: Batch, layout: Layout | None, batch_dim: int, most: int
 ) -> bool:
@@ -106,7 +117,7 @@ def adds_up(
         if some.examples == 1:
             batch, some = some.doubled(batch)
         whole = function.value(point, batch)
-        parts = Additivity(function, point, batch, some, float(whole))
+        parts = in_parts(function, point, batch, some, float(whole))
     except (MeasurementError, RuntimeError):
         return False
     finally:

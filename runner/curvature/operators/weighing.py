@@ -18,6 +18,7 @@ from runner.curvature.function.weights import (
     Additivity,
     Weighing,
     explain,
+    in_parts,
     rules as rules_of,
     verdict,
 )
@@ -55,7 +56,10 @@ class Weigher:
         self.examples = rules_of(data.settings.batch_dim, None)[0]
         self.numbers: dict[str, list[float]] = {w.name: [] for w in self.candidates}
         self.errors = dict.fromkeys([*self.numbers, self.examples.name], 0.0)
-        self.worst: Additivity | None = None
+        self.misfit: Additivity | None = None
+        """The first comparison after which no rule is left."""
+        self.last: Additivity | None = None
+        """Of the batch before."""
         eps = max(torch.finfo(t.dtype).eps for t in function.variables.values.values())
         self.allowed = max(1e-9, 100 * eps)
         self.losses: list[float] = []
@@ -153,8 +157,8 @@ class Weigher:
 
     def _compare(self, batch: Batch, layout: Layout | None, point: Point, loss: float) -> None:
         """Adds the errors of the rules on one batch."""
-        rules = {w.name: w for w in (*self.candidates, self.examples)}
         if not math.isfinite(loss):  # also where all labels are ignored
+            rules = {w.name: w for w in (*self.candidates, self.examples)}
             without = [w.name for w in rules.values() if w.rule(batch) == 0]
             if not set(without) & set(self.numbers):
                 raise MeasurementError(
@@ -163,20 +167,51 @@ class Weigher:
             for name in rules.keys() - set(without):
                 self.errors[name] = math.inf
             return
-        if layout is None or layout.examples < 2:
+        if layout is None:
             return
         try:
-            found = Additivity(self.function, point, batch, layout, loss)
+            found = in_parts(self.function, point, batch, layout, loss)
         except MeasurementError as error:
             raise MeasurementError(
                 f"a part of a batch cannot be measured alone ({first_line(error)}): use one batch "
                 "that fits memory_budget, or check=False"
             ) from error
-        for weighing in rules.values():
-            error_here = found.error(weighing.rule)
-            self.errors[weighing.name] = max(self.errors[weighing.name], error_here)
-        if min(self.errors[w.name] for w in self.candidates) > self.allowed:
-            self.worst = found
+        compared = []
+        if layout.examples > 1:
+            compared.append(found)
+        if self.data.settings.weights is None:
+            compared += self._across(found, layout)
+        for one in compared:
+            self._add(one)
+
+    def _add(self, found: Additivity) -> None:
+        """The errors of the rules in one comparison."""
+        for weighing in (*self.candidates, self.examples):
+            error = found.error(weighing.rule)
+            self.errors[weighing.name] = max(self.errors[weighing.name], error)
+        fits = min(self.errors[w.name] for w in self.candidates) <= self.allowed
+        if not fits and self.misfit is None:
+            self.misfit = found
+
+    def _across(self, found: Additivity, layout: Layout) -> list[Additivity]:
+        """The first parts of the last batch and of this one as one batch, where they fit
+        together: batches may differ in what parts of each have alike."""
+        before = self.last
+        self.last = found
+        if before is None:
+            return []
+        batch = layout.joined(before.parts[0], found.parts[0])
+        if batch is None:
+            return []
+        try:
+            whole = self._value(found.point, batch)
+        except MeasurementError:  # a network of one example at a time
+            return []
+        if not math.isfinite(whole):
+            return []
+        parts = [before.parts[0], found.parts[0]]
+        losses = [before.losses[0], found.losses[0]]
+        return [Additivity(self.function, found.point, batch, whole, parts, losses)]
 
     def _fitting(self, several: bool) -> list[str]:
         """Names of the rules that agree with the losses of parts."""
@@ -191,7 +226,7 @@ class Weigher:
         if not fitting:
             require_dimension(self.function, self.data, self.verdicts)
             text = "the loss is not a mean that parts of it add up to"
-            self.verdicts.fail(text if self.worst is None else explain(self.worst, names[0]))
+            self.verdicts.fail(text if self.misfit is None else explain(self.misfit, names[0]))
             return names[:1]
         return fitting
 
