@@ -24,7 +24,7 @@ TRAINING = operator.attrgetter("training")
 class Changes:
     """loss: evaluates it at a generic point nearby, where no term of it is zero. tensors: what it
     is made of. first: its value when the operator was built; None: nothing is compared. modules:
-    whose modes count.
+    whose modes, submodules and forward hooks count.
 
     writes: how often tensors were found written to. Graphs that were made before cannot be used
     again, even where the tensors are as they were."""
@@ -50,7 +50,7 @@ class Changes:
 
     def _mark(self) -> None:
         """Keeps what tells cheaply that the function may have changed: which tensors it has, how
-        often each was written to, and the modes of its modules."""
+        often each was written to, and the modes and parts of its modules."""
         self.held = [*self.tensors()]
         self.places = [*map(id, self.held)]
         self.dense = [t for t in self.held if t is not None and t.layout is torch.strided]
@@ -59,7 +59,12 @@ class Changes:
 
     def _written(self) -> list[int]:
         modes = map(TRAINING, self.modules)
-        return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.dense), *modes]
+        parts = list[int]()
+        for m in self.modules:
+            parts += map(id, m._modules.values())
+            parts += m._forward_hooks  # their numbers, which are never used again
+            parts += m._forward_pre_hooks
+        return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.dense), *modes, *parts]
 
     def _untouched(self) -> bool:
         return [*map(id, self.tensors())] == self.places and self._written() == self.written

@@ -145,7 +145,7 @@ def test_a_parametrization_that_is_cached_is_no_constant(part):
 
 
 @pytest.mark.parametrize("budget", [1 << 30, 1000])
-@pytest.mark.parametrize("kind", ["a number in an object", "data", "a mode"])
+@pytest.mark.parametrize("kind", ["a number in an object", "data", "a mode", "a layer", "a hook"])
 def test_changes_after_building_are_noticed(kind, budget):
     module, (x, y) = nn.Sequential(mlp(), nn.Dropout(0.3)).eval(), data()
     settings = {"penalty": 1.0}
@@ -166,6 +166,10 @@ def test_changes_after_building_are_noticed(kind, budget):
         x.mul_(1.5)
     if kind == "a mode":
         module.train()
+    if kind == "a layer":
+        module[0][1] = nn.ReLU()
+    if kind == "a hook":
+        module[0].register_forward_hook(lambda m, i, o: 2 * o)
     for call in calls:
         with refusal("the loss has changed since this operator was built"):
             call()
