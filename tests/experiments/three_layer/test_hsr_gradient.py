@@ -22,7 +22,8 @@ from tests.experiments.three_layer.problem import problem
 
 @pytest.fixture(scope="module")
 def experiment():
-    job = build_job(["experiment=hsr_gradient", "profile=quick", "training.steps=1200"])
+    short = ["training.steps=500", "experiment.rate=0.03"]
+    job = build_job(["experiment=hsr_gradient", "profile=quick", *short])
     small = {"cost_units": [1, 2, 4], "cost_sizes": [20, 40, 80], "cost_repeats": 1}
     small |= {"pairwise_samples": 40, "numerical_samples": 20, "timed_samples": 20}
     return replace(job.experiment, timed_hidden=1, **small)

@@ -32,14 +32,15 @@ from tests.experiments.tables import (
 )
 from tests.slow import slow
 
-WORDS = ["profile=quick", "training.starts=50", "training.steps=1200"]
+WORDS = ["profile=quick", "training.starts=40", "training.steps=400"]
+WORDS += ["experiment.rate=0.03", "experiment.draw_starts=40"]
 
 
 @pytest.fixture(scope="module")
 def experiment():
     made = build_job(["experiment=hsr_regularization", *WORDS]).experiment
     few = {"further_steps": 10, "rounding_steps": 10, "polish_steps": 25}
-    return replace(made, switch=300, record_every=100, plane_points=11, **few)
+    return replace(made, switch=100, record_every=50, plane_points=11, **few)
 
 
 @pytest.fixture(scope="module")

@@ -26,11 +26,11 @@ from runner.stats.tables import chosen
 from tests.errors import refusal
 from tests.experiments.tables import changed, check, claims_of, grid, merged, rows_with
 
-SMALL = ["training.starts=20", "training.steps=400", "dataset.test=[10,100]"]
+SMALL = ["training.starts=12", "training.steps=400", "dataset.test=[10,100]"]
 SMALL += ["experiment.fitted_ratio=0.05", "experiment.printed_ratio=0.1"]
 SMALL += ["experiment.rate=[0.05,0.1]", "experiment.activation=[sigmoid,tanh]"]
 SMALL += ["experiment.path_points=10", "experiment.line_points=11", "experiment.boundary_step=2.0"]
-SMALL += ["experiment.draws=1", "experiment.further_steps=20", "experiment.polish_steps=60"]
+SMALL += ["experiment.draws=1", "experiment.further_steps=10", "experiment.polish_steps=40"]
 SMALL += ["experiment.error_points=3"]
 KEYS = ["protocol", "activation", "hidden", "rate", "seed"]
 
@@ -69,7 +69,7 @@ def test_portraits_of_what_is_not_measured_are_refused(name, value):
 
 def test_one_row_per_start_and_nothing_unnamed(tables):
     points = tables["critical_points"]
-    assert (points.groupby(KEYS).size() == 20).all()
+    assert (points.groupby(KEYS).size() == 12).all()
     ok = points["status"] == "ok"
     assert 0 < ok.sum() < len(points) and len(tables["certificate"])
     assert set(points[~ok]["status"]) <= {"not converged", "diverged"}
