@@ -109,7 +109,7 @@ def test_verify_prints_its_answer_alone_and_counts_a_cell_that_fails_now(job, ca
     assert [cell["found"] for cell in cells if "called sys.exit(0)" in cell["found"]]
 
 
-def test_a_worker_outlives_a_cell_that_would_end_it(job):
+def test_a_worker_outlives_a_cell_that_would_end_it(job, forked_workers):
     outcome = run(replace(job("ends the process", "prints"), jobs=2))
     assert (len(outcome.failed), len(outcome.measured)) == (1, 1)
 

@@ -20,7 +20,7 @@ import pytest
 from runner.kinds.dataset import GaussianData
 from runner.run import execute, launch
 from runner.run.config.overrides import Arguments
-from runner.run.execute import dismiss, run
+from runner.run.execute import run
 from runner.run.exit_status import LimitReached, limit
 from runner.store.job import Job
 from runner.store.store import Store
@@ -163,10 +163,10 @@ def test_two_processes_on_one_store_measure_each_cell_once(tmp_path):
     assert logs.count("measuring ") == len(list(SLOW.cells()))
 
 
-def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path, monkeypatch, capsys):
+def test_several_jobs_share_the_cells_and_report_failures_once(
+    forked_workers, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("HESS_QUIET", "0")
-    fork = multiprocessing.get_context("fork")
-    monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
     failing = Toy(width=[1, 2, 3], shape=["round"], fail_at=2, dataset=GaussianData(train=8))
     outcome = run(Job("toy", failing, 42, tmp_path, jobs=2))
     assert (len(outcome.measured), len(outcome.failed), outcome.interrupted) == (2, 1, False)
@@ -174,7 +174,6 @@ def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path, monkeyp
     assert "measured width=1" in progress and "measured width=3" in progress
     again = run(Job("toy", failing, 42, tmp_path, jobs=2, force=True))
     assert (len(again.measured), len(again.stored), len(again.failed)) == (2, 0, 1)
-    dismiss()
     run(Job("toy", failing, 42, tmp_path / "alone"))
     assert cell_tables(tmp_path) == cell_tables(tmp_path / "alone") != {}
     # without the command's handlers

@@ -13,12 +13,14 @@ from torch import nn
 from torch.multiprocessing import start_processes
 
 from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
-from tests.curvature.operators.distributed import checked
 from tests.draws import tanh_net
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_agree_with_the_whole_data(tmp_path, count):
+    # with FSDP, which takes a second to import
+    from tests.curvature.operators.distributed import checked
+
     start_processes(checked, (f"file://{tmp_path}/store", count), nprocs=count, start_method="fork")
 
 
