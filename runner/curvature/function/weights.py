@@ -85,11 +85,8 @@ class Additivity:
 def in_parts(
     function: Function, point: Point, batch: Batch, layout: Layout, whole: float
 ) -> Additivity:
-    """Of two uneven parts, or of one example. Raises ValueError where a part cannot be
-    evaluated."""
+    """Of two uneven parts. Raises ValueError where a part cannot be evaluated."""
     count = layout.examples
-    if count == 1:
-        return Additivity(function, point, batch, whole, [batch], [whole])
 
     def cut(first: int) -> Additivity:
         parts = [layout.cut(batch, 0, first), layout.cut(batch, first, count)]

@@ -57,7 +57,8 @@ class Weigher:
         self.numbers: dict[str, list[float]] = {w.name: [] for w in self.candidates}
         self.errors = dict.fromkeys([*self.numbers, self.examples.name], 0.0)
         self.misfit: Additivity | None = None
-        """The first comparison after which no rule is left."""
+        self.largest = 0.0
+        """The comparison that the rules are furthest from, where none of them fits all."""
         self.last: Additivity | None = None
         """Of the batch before."""
         eps = max(torch.finfo(t.dtype).eps for t in function.variables.values.values())
@@ -167,7 +168,7 @@ class Weigher:
             for name in rules.keys() - set(without):
                 self.errors[name] = math.inf
             return
-        if layout is None:
+        if layout is None or layout.examples < 2:
             return
         try:
             found = in_parts(self.function, point, batch, layout, loss)
@@ -176,9 +177,7 @@ class Weigher:
                 f"a part of a batch cannot be measured alone ({first_line(error)}): use one batch "
                 "that fits memory_budget, or check=False"
             ) from error
-        compared = []
-        if layout.examples > 1:
-            compared.append(found)
+        compared = [found]
         if self.data.settings.weights is None:
             compared += self._across(found, layout)
         for one in compared:
@@ -190,8 +189,10 @@ class Weigher:
             error = found.error(weighing.rule)
             self.errors[weighing.name] = max(self.errors[weighing.name], error)
         fits = min(self.errors[w.name] for w in self.candidates) <= self.allowed
-        if not fits and self.misfit is None:
+        error = min(found.error(w.rule) for w in self.candidates)
+        if not fits and error >= self.largest:
             self.misfit = found
+            self.largest = error
 
     def _across(self, found: Additivity, layout: Layout) -> list[Additivity]:
         """The first parts of the last batch and of this one as one batch, where they fit
