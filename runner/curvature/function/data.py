@@ -59,6 +59,8 @@ def as_batch(given: Any, alone: bool) -> Batch:
         return Batch(given, None)
     if not _is_pair(given):
         kind = type(given).__name__
+        if isinstance(given, tuple | list):
+            kind = f"a {kind} of {len(given)}"
         raise MeasurementError(
             f"expected a batch (input, target), found {kind}: see data= of the operator"
         )
@@ -72,12 +74,13 @@ def _is_pair(value: Any) -> bool:
 def as_batches(data: Any, alone: bool) -> Iterable[Any]:
     """One batch (a tuple, or where the module returns its loss a dict), or an iterable of
     batches."""
-    if isinstance(data, Tensor) or not isinstance(data, Iterable):
+    named = isinstance(data, Mapping)
+    if isinstance(data, Tensor) or not isinstance(data, Iterable) or (named and not alone):
         raise MeasurementError(
             "expected one batch (input, target), a list of batches or a loader, "
             f"found {type(data).__name__}"
         )
-    single = isinstance(data, tuple) or (isinstance(data, Mapping) and alone)
+    single = isinstance(data, tuple) or named
     two_tensors = isinstance(data, list) and len(data) == 2 and isinstance(data[0], Tensor)
     if two_tensors and alone:
         raise MeasurementError(

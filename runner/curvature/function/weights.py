@@ -159,10 +159,17 @@ def explain(found: Additivity, name: str) -> str:
             "that fits memory"
         )
     shown = " and ".join(f"{w:.4g}" for w in weights)
+    wanted = (
+        f"their numbers of {name}: give weights=lambda input, target: number, such as the number "
+        "of labels that count"
+    )
+    if name == GIVEN:
+        wanted = (
+            "weights= says: expected what parts of a batch weigh as well, or one number a batch"
+        )
     return (
-        f"the parts of a batch weigh {shown} in its loss, other than their numbers of {name}: give "
-        "weights=lambda input, target: number, such as the number of labels that count, or one "
-        "batch that fits memory_budget"
+        f"the parts of a batch weigh {shown} in its loss, other than {wanted}, or one batch that "
+        "fits memory_budget"
     )
 
 

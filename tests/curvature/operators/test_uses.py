@@ -84,6 +84,11 @@ def test_weights_that_are_none_are_refused(weights):
     hessian(net(), BATCHES, weights=weights)
 
 
+@refusal("other than weights= says: expected what parts .* or one number a batch")
+def test_weights_of_batches_that_say_nothing_of_their_parts_are_refused():
+    hessian(net(), BATCHES, weights=lambda x, y: 1.0)
+
+
 @pytest.mark.parametrize("shuffle, budget", [(False, LARGE), (True, 1500)])
 def test_a_loader_leaves_the_random_stream_of_the_program(shuffle, budget):
     module, loader = net(), DataLoader(TensorDataset(X, Y), 4, shuffle=shuffle)
