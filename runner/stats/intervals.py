@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeVar, cast
 
 NAN = float("nan")
@@ -234,6 +235,7 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
     return Difference(value, math.sqrt(total), df, how)
 
 
+@lru_cache(maxsize=1024)
 def quantile(level: float, df: float) -> float:
     """t with P(|T| <= t) = level; the normal one for infinite df."""
     from scipy.stats import norm, t

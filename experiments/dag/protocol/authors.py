@@ -169,16 +169,21 @@ class WithAuthors(Analysis):
     def claims(self) -> list[Claim]:
         """The claims with the verdicts on the authors' networks, where their results decide."""
         says = self.experiment.says  # type: ignore[attr-defined]
-        printed = tables(self.tables, self.results)
-        theirs = replace(self, tables=printed, beside={})
-        of = {}
-        for claim in theirs.decided(by_value(says)):
-            if claim.verdict in DECIDED and claim.name not in self.rounding:
-                of[claim.name] = claim
+        theirs = self.of_authors(says)
         made = []
         for claim in self.decided(says):
-            if claim.name in of:
-                other = of[claim.name]
+            if claim.name in theirs:
+                other = theirs[claim.name]
                 claim = replace(claim, authors=other.verdict, authors_value=other.statistic)
             made.append(claim)
         return made
+
+    def of_authors(self, says: Mapping[str, Statement]) -> dict[str, Claim]:
+        """What the authors' results decide; of our tables the names of columns count alone."""
+        printed = tables(self.tables, self.results)
+        theirs = replace(self, tables=printed, beside={})
+        decided = {}
+        for claim in theirs.decided(by_value(says)):
+            if claim.verdict in DECIDED and claim.name not in self.rounding:
+                decided[claim.name] = claim
+        return decided
