@@ -12,8 +12,9 @@ from runner.run.agreement import agreement
 from runner.run.command_line import Call
 from runner.run.config.overrides import Arguments
 from runner.run.data import missing_data
-from runner.run.execute import dismiss, end_on_sigterm, prepare, run_job, was_terminated
+from runner.run.execute import dismiss, prepare, run_job
 from runner.run.exit_status import FULL_ERROR, guarded, limit, limit_reached, was_interrupted
+from runner.run.loop import end_on_sigterm, was_terminated
 from runner.run.planning import survey
 from runner.run.reports import read_jobs, report_jobs
 from runner.run.streams import say

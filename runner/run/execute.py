@@ -26,7 +26,7 @@ from typing import Any
 
 from runner.run.exit_status import LimitReached, limit
 from runner.run.guest import end_process
-from runner.run.loop import Outcome, close_log, end_on_sigterm, loop, open_log, was_terminated
+from runner.run.loop import Outcome, close_log, loop, open_log, was_terminated
 from runner.run.progress import Progress, open_progress
 from runner.run.streams import protect
 from runner.store.job import Job
@@ -297,17 +297,6 @@ def _collect(
         )
     return outcome
 
-
-__all__ = [
-    "LimitReached",
-    "Outcome",
-    "dismiss",
-    "end_on_sigterm",
-    "prepare",
-    "run",
-    "run_job",
-    "was_terminated",
-]
 
 _CLEANED: set[Path] = set()
 """Stores that this process has swept: a sweep of a thousand jobs need not look through all cells

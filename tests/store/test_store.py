@@ -16,7 +16,8 @@ import threadpoolctl
 from runner.contract import SettingError, since
 from runner.files import MARKER, is_scratch, write_bytes
 from runner.kinds.dataset import GaussianData
-from runner.run.execute import LimitReached, run
+from runner.run.execute import run
+from runner.run.exit_status import LimitReached
 from runner.store import code, identity, tables
 from runner.store.identity import Identity
 from runner.store.job import Job, check_outputs, claim_outputs
