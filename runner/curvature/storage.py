@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,11 @@ import torch
 from torch import Tensor
 
 from runner.curvature.function.errors import MeasurementError, describe
+from runner.curvature.graphs.blocks import BlockSplit
 from runner.curvature.result import Result, field_names
 
 FORMAT = "hess-run result"
 VERSION = 1
-HELD = ("tuple[str, ...]", "Tensor", "Blocks")
-"""Types of the fields of what holds tensors by name."""
 RENAMED = {"Verification": "Certificate"}
 DROPPED: dict[str, tuple[str, ...]] = {"Certificate": ("examples", "piece")}
 """Classes and fields of files that earlier versions wrote."""
@@ -155,13 +152,8 @@ def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def _classes() -> dict[str, Any]:
-    """Results, and public dataclasses of results, by name."""
-    public = vars(sys.modules["runner.curvature"]).values()
-    return {
-        one.__name__: one
-        for one in (*_below(Result), *public)
-        if isinstance(one, type) and (issubclass(one, Result) or _holds_results(one))
-    }
+    """Results and parts of blocks, by name."""
+    return {one.__name__: one for one in (*_below(Result), BlockSplit)}
 
 
 def _below(base: Any) -> list[Any]:
@@ -170,15 +162,3 @@ def _below(base: Any) -> list[Any]:
     for sub in base.__subclasses__():
         found += [sub, *_below(sub)]
     return found
-
-
-def _holds_results(one: type) -> bool:
-    """Whether the class is made from tensors and names alone, as blocks are."""
-    if not dataclasses.is_dataclass(one):
-        return False
-    types = [str(field.type) for field in dataclasses.fields(one)]
-    return all(_is_held(name) for name in types)
-
-
-def _is_held(type_name: str) -> bool:
-    return any(word in type_name for word in HELD)
