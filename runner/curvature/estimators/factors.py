@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from runner.curvature.function.errors import second_derivatives
-from runner.curvature.function.modes import Convolutions, Operations
+from runner.curvature.function.modes import Operations
 from runner.curvature.graphs.dag import INPUT, Dag
-from runner.curvature.graphs.derivatives import refuse_cut_backwards
+from runner.curvature.graphs.derivatives import differentiable_value, refuse_cut_backwards
 from runner.curvature.graphs.losses import repeated
 
 Products = dict[str, Tensor]
@@ -72,12 +72,8 @@ class Perturbed:
         moving = 0.0
         for name in (INPUT, *dag.order):
             if name not in values:
-                node = dag.nodes[name]
-                parents = [values[p] for p in node.parents]
-                if name in in_place:
-                    parents = [value.clone() for value in parents]
-                with Operations() as counted, Convolutions("inputs"):
-                    values[name] = node(*parents)
+                with Operations() as counted:
+                    values[name] = differentiable_value(dag.nodes[name], values, in_place)
                 if name in behind:
                     moving += counted.total
             if name not in behind:

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.traces import trace_estimate
-from runner.curvature.function.context import placed, random_state
+from runner.curvature.function.context import placed, random_state, write_back
 from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.operators.between import operator_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
@@ -242,7 +241,4 @@ def restored(tensors: Iterable[Tensor]) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch.no_grad():
-            for tensor, before in kept:
-                if not torch.equal(tensor, before):
-                    tensor.copy_(before)
+        write_back(kept)

@@ -138,6 +138,15 @@ def random_state() -> Iterator[None]:
         put_back()
 
 
+def write_back(kept: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Gives tensors the values that they had before, where they have others now: torch's batch norm
+    raises no version."""
+    with torch.no_grad():
+        for tensor, before in kept:
+            if not torch.equal(tensor, before):
+                tensor.copy_(before)
+
+
 class Widened(TorchFunctionMode):
     """Tensors of lower precision that meet float64 ones are taken for float64: those that functions
     hold in closures, which no replacement reaches."""
@@ -200,17 +209,23 @@ def counted(make: Callable[[], T], there: Iterable[Tensor]) -> tuple[T, float]:
 def has_python(tensors: Iterable[Tensor]) -> bool:
     """Whether a graph runs Python code when it is differentiated: autograd functions of users,
     hooks of tensors."""
-    waiting: list[Any] = [t.grad_fn for t in tensors if t.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, _FUNCTIONS) or getattr(node, "_input_metadata_hooks", None):
-            return True
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                waiting.append(following)
-    return False
+    return any(
+        isinstance(step, _FUNCTIONS) or getattr(step, "_input_metadata_hooks", None)
+        for step in steps_behind(tensors)
+    )
 
 
 _FUNCTIONS: Any = torch.autograd.function.BackwardCFunction
+
+
+def steps_behind(tensors: Iterable[Tensor | None]) -> Iterator[Any]:
+    """The steps of autograd's graph behind the tensors, each once."""
+    waiting: list[Any] = [t.grad_fn for t in tensors if t is not None and t.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        step = waiting.pop()
+        yield step
+        for following, _ in step.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)

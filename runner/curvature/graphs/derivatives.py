@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.curvature.function.context import steps_behind
 from runner.curvature.function.errors import MeasurementError, describe, second_derivatives
+from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.trees import slices_of
 from runner.curvature.graphs.dag import INPUT, Dag, Node
 from runner.curvature.graphs.losses import repeated, replicated_jacobian
@@ -57,20 +59,13 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
 
     torch marks it with an error node that no path joins to the variables, so that autograd would
     take its second derivative for zero."""
-    waiting = [g.grad_fn for g in gradients if g is not None and g.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        step = waiting.pop()
+    for step in steps_behind(gradients):
         if type(step).__name__ in ("Error", "DelayedError"):
             raise MeasurementError(
                 f"{where} has a backward without a second derivative (a torch.autograd.Function "
                 "marked once_differentiable): write its backward in differentiable operations, "
                 "without the mark"
             )
-        for following, _ in step.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                waiting.append(following)
 
 
 @contextmanager
@@ -111,6 +106,18 @@ def _of_first_example(node: Node, inputs: Sequence[Tensor]) -> tuple[list[Tensor
     leaves = [t[:1].detach().clone() for t in inputs]
     floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
     return floating, node(*(t.clone() for t in leaves))
+
+
+def differentiable_value(
+    node: Node, values: Mapping[str, Tensor], in_place: Container[str]
+) -> Tensor:
+    """Output of a node as a function of its parents' outputs; one that works in place gets
+    copies."""
+    parents = [values[p] for p in node.parents]
+    if node.name in in_place:
+        parents = [value.clone() for value in parents]
+    with Convolutions("inputs"):
+        return node(*parents)
 
 
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from runner.curvature.function.changes import Changes
 from runner.curvature.function.errors import MeasurementError, first_not_finite, second_derivatives
-from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.precision import full_precision
 from runner.curvature.graphs.checks import MEMORY_BUDGET, check_before_measuring
 from runner.curvature.graphs.dag import INPUT, Dag
 from runner.curvature.graphs.derivatives import (
+    differentiable_value,
     evaluate,
     naming_node,
     refuse_cut_backwards,
@@ -265,12 +265,7 @@ class CurvatureOperator(SymmetricOperator):
             values: dict[str, Tensor] = {}
             for name in (INPUT, *self.dag.order):
                 if name in self._moving:
-                    node = self.dag.nodes[name]
-                    parents = [values[p] for p in node.parents]
-                    if name in self._in_place:
-                        parents = [value.clone() for value in parents]
-                    with Convolutions("inputs"):
-                        value = node(*parents)
+                    value = differentiable_value(self.dag.nodes[name], values, self._in_place)
                 else:
                     value = repeated(self._values[name].detach(), copies)
                 values[name] = perturbed(name, value)

@@ -16,6 +16,7 @@ from runner.curvature.function.context import (
     ONE_AT_A_TIME,
     changes_gradients,
     random_state,
+    write_back,
 )
 from runner.curvature.function.errors import MeasurementError, describe
 from runner.curvature.function.precision import full_precision
@@ -54,10 +55,7 @@ def untouched() -> Iterator[None]:
         finally:
             _INSIDE.pop()
             handle.remove()
-            for buffer, value in (pair for pairs in kept.values() for pair in pairs):
-                if not torch.equal(buffer, value):  # torch's batch norm raises no version
-                    with torch.no_grad():
-                        buffer.copy_(value)
+            write_back(pair for pairs in kept.values() for pair in pairs)
 
 
 def hooked(module: nn.Module) -> bool:

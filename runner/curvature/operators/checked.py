@@ -110,7 +110,7 @@ def rounding(function: Function, at: Point, batch: Batch, eps: float) -> float:
     """Relative error of derivatives that the loss allows: where all examples are fitted, its slope
     is the rest of a difference of numbers near 1, and has few digits: eps / slope, and of a
     quotient over the largest step 1e5 times as much."""
-    leaves = {name: t.detach().requires_grad_() for name, t in at.values.items()}
+    leaves = leaves_of(at.values)
     with suppress(MeasurementError), function.at(at._replace(values=leaves)):
         graph = FactoredGraph(function, leaves, batch, 1.0, None, at.wide)
         largest = max(float(slope.detach().abs().max()) * len(slope) for slope in graph.slopes)
@@ -122,7 +122,7 @@ def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outc
     examples = None
     if part == "empirical_fisher":
         examples = 1 if layout is None else layout.examples
-    leaves = {name: t.detach().requires_grad_() for name, t in at.point.items()}
+    leaves = leaves_of(at.point)
     whole = at.function.gradient(at.here, at.batch)
     flat = Flat(at.point)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):

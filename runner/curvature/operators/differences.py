@@ -10,7 +10,7 @@ from torch import Tensor
 
 from runner.curvature.function.data import Batch
 from runner.curvature.function.differences import Difference, Differences, Rows
-from runner.curvature.function.function import Point, moved
+from runner.curvature.function.function import Point, leaves_of, moved
 from runner.curvature.function.identities import in_double, noise
 from runner.curvature.function.vectors import Flat, divided, dot, joined, norm
 from runner.curvature.operators.checked import rounding
@@ -95,7 +95,7 @@ class FunctionDifferences(Differences):
         """J^T (A J d), (2, n): outputs and slopes by differences, and one backward pass; then the
         turn, which is as large relative to it as that of the outputs is to J d."""
         point = self._point(centre)
-        leaves = {k: v.detach().requires_grad_() for k, v in point.values.items()}
+        leaves = leaves_of(point.values)
         with self.function.at(point._replace(values=leaves)):
             graph = FactoredGraph(self.function, leaves, batch, 1.0, None, self.wide)
         shapes = dict(enumerate(graph.outputs))

@@ -14,7 +14,7 @@ from torch import Tensor
 from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import second_derivatives
-from runner.curvature.function.function import NETWORK, Function, Point
+from runner.curvature.function.function import NETWORK, Function, Point, leaves_of
 from runner.curvature.function.vectors import Flat, Values
 from runner.curvature.operators.data import Data, Piece
 from runner.curvature.operators.peak import allocations
@@ -67,7 +67,7 @@ class Graphs:
                 else:
                     yield graph
             return
-        self.leaves = self._fresh_leaves()
+        self.leaves = leaves_of(self.function.variables.values)
         made = {}
         for piece in self.data.pieces(self.planned.chunk):
             with self._inside(), second_derivatives(NETWORK):
@@ -77,10 +77,6 @@ class Graphs:
                 yield graph
             del graph
         self.kept = made  # all or none: a product may be interrupted
-
-    def _fresh_leaves(self) -> Values:
-        values = self.function.variables.values
-        return {k: t.detach().requires_grad_() for k, t in values.items()}
 
     def _inside(self) -> AbstractContextManager[None]:
         return self.function.at(Point(self.leaves))
@@ -104,7 +100,7 @@ class Graphs:
         if data.listed:
             counts = [1 if layout is None else data.count(batch) for batch in data]
         vectors = VECTORS * self.flat.size * self.flat.dtype.itemsize
-        self.leaves = self._fresh_leaves()
+        self.leaves = leaves_of(self.function.variables.values)
         chosen = None
         saved = SECOND * self.function.saved / data.tried
         if math.isnan(saved):
