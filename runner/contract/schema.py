@@ -23,7 +23,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -269,6 +269,40 @@ def _field(default: Any, marks: Mapping[str, Any], limits: dict[str, Any]) -> An
     if isinstance(default, list | dict | set):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def identifying(value: Any) -> Any:
+    """The part of settings that changes numbers.
+
+    All fields but the grid, the report-only ones, and those made with `since()` that hold their
+    default; and the class attribute `retired`: settings of a part that was removed, so that stored
+    cells of the other parts keep their ids.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {
+            f.name: identifying(_identifying(f, value))
+            for f in fields(value)
+            if _identifies(f, value)
+        }
+        return found | getattr(value, "retired", {})
+    if isinstance(value, list | tuple):
+        return [identifying(item) for item in value]
+    return value
+
+
+def _identifies(f: Field[Any], owner: Any) -> bool:
+    """Whether a field's value is part of an identity."""
+    if f.metadata.get("grid") or f.metadata.get("report"):
+        return False
+    return "since" not in f.metadata or getattr(owner, f.name) != f.metadata["since"]
+
+
+def _identifying(f: Field[Any], owner: Any) -> Any:
+    """A field's value as identities know it: a renamed kind keeps its earlier name."""
+    value = getattr(owner, f.name)
+    if "stored" in f.metadata:
+        return f.metadata["stored"].get(value, value)
+    return value
 
 
 def figure_settings(settings: Any) -> dict[str, dict[str, Any]]:

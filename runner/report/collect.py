@@ -10,13 +10,14 @@ from typing import Any
 
 from runner.contract import Experiment, figure_settings
 from runner.contract.records import CERTIFICATE
+from runner.contract.schema import identifying
 from runner.report.commands import measuring
 from runner.report.departures import scope_of, with_marked
 from runner.report.place import Place, Protocol, place_of
 from runner.report.scope import Scope
 from runner.report.unmeasured import Unmeasured, unmeasured
 from runner.store.cells import within
-from runner.store.identity import Identity, digest, settings as settings_of
+from runner.store.identity import Identity, digest
 from runner.store.job import PAPER, Job
 from runner.store.store import Stored
 
@@ -234,7 +235,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "profile": collection.place.profile,
         "changed": " ".join(collection.place.changed),
         "scope": collection.scope.record(),
-        "settings": settings_of(experiment),
+        "settings": identifying(experiment),
         "settings_key": job.identity.key,
         "drawn_with": figure_settings(experiment),
         "threads": job.threads,

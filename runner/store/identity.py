@@ -7,50 +7,19 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from runner.contract import Cell, Experiment
+from runner.contract.schema import identifying
 
 
 def digest(value: Any) -> str:
     """16 hexadecimal digits of the SHA-256 of a JSON value with sorted keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def settings(value: Any) -> Any:
-    """The part of an experiment's settings that changes its numbers.
-
-    All fields but the grid, the report-only ones, and those made with `since()` that hold their
-    default; and the class attribute `retired`: settings of a part that was removed, so that stored
-    cells of the other parts keep their ids.
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        identifying = {
-            f.name: settings(_identifying(f, value)) for f in fields(value) if _identifies(f, value)
-        }
-        return identifying | getattr(value, "retired", {})
-    if isinstance(value, list | tuple):
-        return [settings(item) for item in value]
-    return value
-
-
-def _identifies(f: Field[Any], owner: Any) -> bool:
-    """Whether a field's value is part of a cell's identity."""
-    if f.metadata.get("grid") or f.metadata.get("report"):
-        return False
-    return "since" not in f.metadata or getattr(owner, f.name) != f.metadata["since"]
-
-
-def _identifying(f: Field[Any], owner: Any) -> Any:
-    """A field's value as identities know it: a renamed kind keeps its earlier name."""
-    value = getattr(owner, f.name)
-    if "stored" in f.metadata:
-        return f.metadata["stored"].get(value, value)
-    return value
 
 
 @dataclass(frozen=True)
@@ -67,7 +36,7 @@ class Identity:
     def of(
         cls, name: str, experiment: Experiment, threads: int = 1, device: str = "cpu"
     ) -> Identity:
-        return cls(name, experiment.version, settings(experiment), threads, device)
+        return cls(name, experiment.version, identifying(experiment), threads, device)
 
     @cached_property
     def key(self) -> str:

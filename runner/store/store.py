@@ -32,7 +32,7 @@ from runner.store import tables as csv
 from runner.store.archive import archive_bytes, published_cells
 from runner.store.cells import CELL_JSON, CellFiles, Stored, merge
 from runner.store.checkpoints import DiskCheckpoints
-from runner.store.identity import digest, settings
+from runner.store.identity import digest
 from runner.store.working import Folders, Working
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Store:
 
     def checkpoints(self, key: Mapping[str, Any]) -> DiskCheckpoints:
         """States of the training that `key` describes."""
-        return DiskCheckpoints(self.states / digest(settings(dict(key))))
+        return DiskCheckpoints(self.states / digest(dict(key)))
 
 
 def _first(layers: Iterable[CellFiles], name: str) -> Stored | None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from runner.contract import Checkpoints
 from runner.data.images import Split
+from runner.kinds.training import MinibatchTraining
 from runner.models.network import Network
 from runner.training import CHECKPOINTS
 from runner.training.allocator import keep_freed_memory
@@ -68,17 +69,10 @@ def train(
     network: Network,
     train_split: Split,
     test_split: Split,
+    settings: MinibatchTraining,
     *,
     order: torch.Generator | Order,
     loss: str = "cross_entropy",
-    optimizer: str = "sgd",
-    rate: float = 0.01,
-    momentum: float = 0.9,
-    weight_decay: float = 1e-4,
-    clip: float = 1.0,
-    batch: int = 128,
-    epochs: int = 50,
-    schedule: str = "cosine",
     augment: torch.Generator | Augment | None = None,
     checkpoints: Checkpoints | None = None,
     save_every: int = 5,
@@ -87,16 +81,15 @@ def train(
 ) -> Training:
     """Train `network` in place and return its checkpoints and history.
 
-    order: permutes the training examples, once per epoch (a generator: by torch.randperm from it);
-    the last batch is kept even if smaller. clip: the gradient is scaled to at most this norm.
-    schedule: "cosine" sets the rate of epoch e = 0 … E-1 to rate (1 + cos(π e/E))/2.
-    augment: random crops (padding 4) and flips drawn from this generator, for images that are not
-    flat; or a function of the pixels that keeps no state but that of `order`.
+    settings: the gradient is scaled to at most the norm `clip`; the schedule "cosine" sets the rate
+    of epoch e = 0 … E-1 to rate (1 + cos(π e/E))/2. order: permutes the training examples, once per
+    epoch (a generator: by torch.randperm from it); the last batch is kept even if smaller. augment:
+    random crops (padding 4) and flips drawn from this generator, for images that are not flat; or a
+    function of the pixels that keeps no state but that of `order`.
     checkpoints: the training is saved every `save_every` epochs and continued from there; a
     finished one is loaded. progress(done, total, note) is called once per epoch. A loss that is not
     finite ends the training, as a status. until: the checkpoint at which training stops for now; a
-    later call with the same `checkpoints` continues there. What training may be asked for,
-    `MinibatchTraining` checks.
+    later call with the same `checkpoints` continues there.
     """
     if until not in CHECKPOINTS:
         raise ValueError(f"until: expected one of {', '.join(CHECKPOINTS)}, found {until!r}")
@@ -109,9 +102,8 @@ def train(
     test_split = test_split.to(device)
     parameters = flatten_parameters(network)
     gradient = gradient_function(network, loss)
-    run = _Run(
-        network, _optimizer(optimizer, parameters, rate, momentum, weight_decay), order, augment
-    )
+    run = _Run(network, _optimizer(settings, parameters), order, augment)
+    epochs = settings.epochs
     if checkpoints and (saved := checkpoints.load("resume")) is not None:
         run.restore(saved)
     else:
@@ -122,9 +114,9 @@ def train(
         started = time.perf_counter()
         if here not in run.training.devices:
             run.training.devices.append(here)
-        step_rate = _rate(schedule, rate, run.epoch / epochs)
+        step_rate = _rate(settings, run.epoch / epochs)
         run.optimizer.param_groups[0]["lr"] = step_rate
-        mean_loss = _epoch(run, train_split, parameters, gradient, batch, clip)
+        mean_loss = _epoch(run, train_split, parameters, gradient, settings)
         run.epoch += 1
         scores = evaluate(network, test_split, loss)
         run.record(step_rate, mean_loss, scores)
@@ -150,11 +142,11 @@ def describe(device: torch.device) -> str:
     return f"{name}, TF32" if convolutions.fp32_precision == "tf32" else name
 
 
-def _rate(schedule: str, rate: float, done: float) -> float:
+def _rate(settings: MinibatchTraining, done: float) -> float:
     """The rate of an epoch, when the share `done` of all epochs is over."""
-    if schedule == "cosine":
-        return rate * (1 + math.cos(math.pi * done)) / 2
-    return rate
+    if settings.schedule == "cosine":
+        return settings.rate * (1 + math.cos(math.pi * done)) / 2
+    return settings.rate
 
 
 def _finish(run: _Run, epochs: int, mean_loss: float, parameters: nn.Parameter) -> None:
@@ -240,12 +232,13 @@ def _parts(vector: Tensor, network: nn.Module) -> Iterator[tuple[Tensor, Tensor]
     return zip(vector.split([p.numel() for p in parameters]), parameters, strict=True)
 
 
-def _optimizer(
-    name: str, vector: nn.Parameter, rate: float, momentum: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    if name == "sgd":
-        return torch.optim.SGD([vector], rate, momentum, weight_decay=weight_decay, fused=True)
-    return torch.optim.Adam([vector], rate, weight_decay=weight_decay, fused=True)
+def _optimizer(settings: MinibatchTraining, vector: nn.Parameter) -> torch.optim.Optimizer:
+    rate = settings.rate
+    decay = settings.weight_decay
+    if settings.optimizer == "sgd":
+        momentum = settings.momentum
+        return torch.optim.SGD([vector], rate, momentum, weight_decay=decay, fused=True)
+    return torch.optim.Adam([vector], rate, weight_decay=decay, fused=True)
 
 
 def _epoch(
@@ -253,8 +246,7 @@ def _epoch(
     split: Split,
     vector: nn.Parameter,
     gradient: Callable[[Tensor, Tensor], Tensor],
-    batch: int,
-    clip: float,
+    settings: MinibatchTraining,
 ) -> float:
     """One pass over the split; mean loss per example."""
     run.network.train()
@@ -262,14 +254,14 @@ def _epoch(
     permutation = run.order.permutation(len(split)).to(device)
     total = torch.zeros((), device=device)
     assert vector.grad is not None
-    read = split.reader(batch)
+    read = split.reader(settings.batch)
     transform = run.augment
     if isinstance(transform, torch.Generator):
         transform = StreamAugment(transform)
-    for index in permutation.split(batch):
+    for index in permutation.split(settings.batch):
         total += gradient(*read(index, transform)) * len(index)
         norm = torch.linalg.vector_norm(vector.grad)
-        scale = (clip / (norm + 1e-6)).clamp_(max=1.0)
+        scale = (settings.clip / (norm + 1e-6)).clamp_(max=1.0)
         # times one changes no bit, and is a pass over all gradients
         if device.type != "cpu" or float(scale) != 1:
             vector.grad.mul_(scale)

@@ -14,6 +14,7 @@ import torch
 
 from runner.contract import Context, Table
 from runner.contract.experiment import torch_generator
+from runner.contract.schema import identifying
 from runner.curvature.graphs.losses import LossSpec
 from runner.data.images import ImageData, load, load_images
 from runner.data.synthetic import RegressionData
@@ -25,13 +26,6 @@ from runner.training.minibatch import Training, evaluate, train
 from runner.training.order import LoaderAugment, LoaderOrder, Order
 from runner.training.perturbed import perturbed
 from runner.training.streams import NAMED, PUBLISHED, streams_of
-
-ARGUMENTS = ("optimizer", "rate", "momentum", "weight_decay", "clip", "batch", "epochs", "schedule")
-"""Settings of a training that `train` takes by the same name."""
-SINCE = {"order": NAMED, "order_seed": -1, "perturbation": 0.0}
-"""Later settings and their defaults: a training's key has those alone that differ from it."""
-PIXELS = ("kind", "classes", "mean", "std", "train", "test")
-"""Settings of images that decide what a network sees."""
 
 
 @dataclass(frozen=True)
@@ -66,29 +60,20 @@ class Trained:
         return {"origin": {name: [value] for name, value in self.origin.items()}}
 
 
-def training_arguments(training: MinibatchTraining) -> dict[str, Any]:
-    """The keyword arguments of `train` that the configuration gives."""
-    return {name: getattr(training, name) for name in ARGUMENTS}
-
-
-def settings_since(training: MinibatchTraining) -> dict[str, Any]:
-    """The entries of a training's key that keys made before these settings lack, where they are not
-    the default."""
-    later = {name: getattr(training, name) for name in SINCE}
-    return {name: value for name, value in later.items() if value != SINCE[name]}
-
-
 def training_key(
     settings: NetworkSettings, dataset: ImageSettings, fingerprint: str, training: MinibatchTraining
 ) -> dict[str, Any]:
     """Everything that the result of a training depends on, except the seed."""
-    pixels = {name: getattr(dataset, name) for name in PIXELS}
-    arguments = training_arguments(training) | {"augment": training.augment}
     return {
         "network": dict(settings),
-        "data": {**pixels, "fingerprint": fingerprint},
-        "training": arguments | settings_since(training),
+        "data": identifying(dataset) | {"fingerprint": fingerprint},
+        "training": without(identifying(training), "kind"),
     }
+
+
+def without(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The settings that have other names."""
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def order_seed(training: MinibatchTraining, seed: int) -> int:
@@ -151,13 +136,13 @@ def train_images(
         network.to(ctx.device),
         data.train,
         data.test,
+        training,
         order=order,
         augment=augment if training.augment else None,
         save_every=save_every,
         until=until,
         checkpoints=ctx.checkpoints(training_key(settings, dataset, data.fingerprint, training)),
         progress=ctx.progress,
-        **training_arguments(training),
     )
     origin = origin_of(settings, training, data, ctx.seed)
     if set(result.devices) - {"cpu"}:
@@ -193,7 +178,7 @@ def train_regression(
     key = {
         "network": dict(settings),
         "data": asdict(dataset) | {"fingerprint": data.fingerprint},
-        "training": training_arguments(training) | settings_since(training),
+        "training": without(identifying(training), "kind", "augment"),
     }
     network, stream = build_with_stream(settings, ctx.seed)
     streams = streams_of(training.order, ctx.seed)
@@ -204,12 +189,12 @@ def train_regression(
         network.to(ctx.device),
         data.train,
         data.test,
+        training,
         loss="mse",
         order=order,
         checkpoints=ctx.checkpoints(key),
         progress=ctx.progress,
         save_every=training.epochs,
-        **training_arguments(training),
     )
     origin = {
         "initial": streams_of(settings.get("initial", NAMED), ctx.seed),

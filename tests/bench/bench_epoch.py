@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.data.images import Split
+from runner.kinds.training import MinibatchTraining
 from runner.models.architectures import mlp
 from runner.models.network import Network
 from runner.models.resnet import resnet18
@@ -42,6 +43,9 @@ def images(count: int, flat: bool) -> Split:
     generator = seeded(1)
     pixels = torch.randint(0, 256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
     return Split(pixels, torch.randint(10, (count,), generator=generator), flat=flat)
+
+
+SETTINGS = MinibatchTraining(epochs=6)
 
 
 class Enough(Exception):
@@ -64,7 +68,7 @@ def trained(network: Network, steps: int, flat: bool) -> Callable[[], float]:
 
         order = seeded(3)
         with suppress(Enough):
-            train(network, split, test, order=order, augment=augment, epochs=6, progress=progress)
+            train(network, split, test, SETTINGS, order=order, augment=augment, progress=progress)
         return (marks[1] - marks[0]) / steps
 
     return run

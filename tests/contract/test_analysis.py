@@ -23,7 +23,7 @@ from runner.contract import (
     short,
     whole_number,
 )
-from runner.store.store import settings
+from runner.contract.schema import identifying
 from tests.errors import refusal
 
 
@@ -72,7 +72,7 @@ def test_answers_share_what_they_compute_and_analyses_share_nothing():
 def test_free_fields_decide_numbers_and_no_departure():
     found = {f.name: dict(f.metadata) for f in fields(Plain)}
     assert found["draws"] == found["levels"] == found["needed"] == {"free": True}
-    assert settings(Plain(needed=1)) == {"draws": 3, "levels": [0.5], "needed": 1}
+    assert identifying(Plain(needed=1)) == {"draws": 3, "levels": [0.5], "needed": 1}
     with pytest.raises(TypeError, match="needed"):
         Plain()
     first, second = Plain(needed=1), Plain(needed=1)

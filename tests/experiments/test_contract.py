@@ -7,9 +7,9 @@ import re
 import pytest
 
 from runner.contract import SettingError
+from runner.contract.schema import identifying
 from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job, experiment_names, preview
-from runner.store.store import settings
 from tests.errors import mistakes, refusal
 
 NAMES = experiment_names()
@@ -32,14 +32,14 @@ def test_no_two_experiments_have_one_title():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_are_json(name):
-    found = settings(preview(name))
+    found = identifying(preview(name))
     assert json.loads(json.dumps(found)) == found
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_paper_profile_is_what_listings_show(name):
     job = build_job([f"experiment={name}"])
-    assert settings(job.experiment) == settings(preview(name))
+    assert identifying(job.experiment) == identifying(preview(name))
     assert [c.label for c in job.experiment.cells()] == [c.label for c in preview(name).cells()]
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from runner.data.images import Split
+from runner.kinds.training import MinibatchTraining
 from runner.models.architectures import attention_regressor, diamond, mlp
 from runner.models.network import Network, Stage, default_init
 from runner.models.resnet import ConvBlock, PoolHead
@@ -50,9 +51,14 @@ def convolutional():
     return Network([Stage("block", ("input",), block), Stage("head", ("block",), head)], ["block"])
 
 
-def fit(network=None, data=FLAT, order=7, **settings):
+SETTINGS = ("optimizer", "rate", "weight_decay", "clip", "epochs", "schedule")
+
+
+def fit(network=None, data=FLAT, order=7, batch=16, **about):
     """In batches of 16, in the order of a seed."""
-    return train(network or small(), *data, order=seeded(order), **{"batch": 16, **settings})
+    chosen = {name: about.pop(name) for name in SETTINGS if name in about}
+    settings = MinibatchTraining(batch=batch, **chosen)
+    return train(network or small(), *data, settings, order=seeded(order), **about)
 
 
 def kill_at(epoch):

@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 
 from runner.contract import GROUPS, SettingError, kind
+from runner.contract.schema import identifying
 from runner.kinds.dataset import SurrogateData
 from runner.models import builder
 from runner.report.departures import scope_of
 from runner.run.config import build_job, experiment_names, files, preview
 from runner.run.config.types import Mismatch, convert, load_class, may_import, takes
 from runner.run.show import show
-from runner.store.store import settings
 from tests.errors import refusal
 from tests.run.conftest import TOY
 
@@ -59,8 +59,8 @@ def test_a_renamed_kind_keeps_its_identity():
         kind: str = kind("now", stored="then")
         width: int = 3
 
-    assert settings(Renamed()) == {"kind": "then", "width": 3}
-    assert settings(Renamed(kind="other")) == {"kind": "other", "width": 3}
+    assert identifying(Renamed()) == {"kind": "then", "width": 3}
+    assert identifying(Renamed(kind="other")) == {"kind": "other", "width": 3}
 
 
 @pytest.mark.parametrize("name", experiment_names())
