@@ -14,7 +14,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from runner.models.activations import activation
 from runner.models.network import INPUT, Block, Network, Stage, SumMerge, default_init, follow
 
 
@@ -132,18 +131,6 @@ class Attend(nn.Module):
         return torch.softmax(scores, -1) @ v
 
 
-class PositionBlock(nn.Module):
-    """σ(W h + b), the same at every position."""
-
-    def __init__(self, width: int, activation_name: str) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-        self.act, _ = activation(activation_name)
-
-    def forward(self, h: Tensor) -> Tensor:
-        return self.act(self.linear(h))
-
-
 class MeanPoolHead(nn.Module):
     """wᵀ mean over tokens + b: (batch, tokens, d) -> (batch, 1)."""
 
@@ -177,7 +164,7 @@ def positionwise_mlp(
     with default_init(generator):
         stages: list[Stage] = []
         for i in range(depth):
-            follow(stages, f"block{i}", PositionBlock(width, activation))
+            follow(stages, f"block{i}", Block(width, width, activation))
         follow(stages, "head", MeanPoolHead(width))
     return Network(stages, [f"block{i}" for i in range(depth)])
 

@@ -19,6 +19,7 @@ from experiments.three_layer.hsr_gradient.settings import HsrGradient
 from experiments.three_layer.network import Network, distinct
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.estimators.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
 from runner.data.synthetic import sample
 from runner.training.descent.descent import descend
 
@@ -258,8 +259,6 @@ def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
     """Proposition 2: random spectra, and the same drawn toward their mean; how far both bounds move
     inward.
     """
-    from runner.curvature.estimators.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
-
     generator = ctx.torch_generator("narrowed")
     draws = 200
     spectra = torch.randn(draws, dimension, dtype=DTYPE, generator=generator) * 10

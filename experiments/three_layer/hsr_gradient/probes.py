@@ -20,6 +20,7 @@ from experiments.three_layer.stochastic_bound import combine
 from runner import stats
 from runner.contract import Analysis, Cell, Claim, Context, Table
 from runner.curvature.closed_form import three_layer as tl
+from runner.curvature.estimators.estimate import rademacher
 from runner.data.synthetic import sample
 from runner.kinds.dataset import GaussianData
 from runner.stats import Statistic, judge
@@ -44,7 +45,7 @@ def measure(experiment: HsrStochastic, cell: Cell, ctx: Context) -> dict[str, Ta
     for count in experiment.probe_counts:
         generator = ctx.torch_generator(f"estimate/{count}")
         shape = (experiment.repeats, count, dimension)
-        z = torch.randint(0, 2, shape, generator=generator).double() * 2 - 1
+        z = rademacher(shape, torch.float64, generator)
         image = z @ hessian
         bounds = combine((z * image).sum(-1), image.square().sum(-1), dimension).bound
         error = float((bounds - exact).square().mean().sqrt())
