@@ -252,14 +252,14 @@ def count_rows(batch: Batch) -> int:
 
 
 def count_labels(batch: Batch) -> int | None:
-    """Labels that are not ignored, of a target (or an input called "labels") of whole numbers; None
+    """Labels that are not ignored, or real numbers, of a target or an input called "labels"; None
     without one."""
     labels = batch.target
     if labels is None and isinstance(batch.input, Mapping):
         labels = batch.input.get("labels")
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
+    if not isinstance(labels, Tensor):
         return None
-    if labels.dtype == torch.bool:
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         return labels.numel()
     return int((labels != IGNORED).sum())
 

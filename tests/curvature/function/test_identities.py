@@ -215,6 +215,8 @@ def test_batches_of_other_lengths_ask_for_weights():
         operator(module, batches, token_loss)
     found = operator(module, batches, token_loss, weights=lambda x, y: y.numel())
     assert_dense(found, module, *joined(*batches))
+    with refusal(r"weigh them by examples, .* or by labels"):
+        operator(module, [(x, normal(*x.shape)) for x, _ in batches], nn.MSELoss())
 
 
 def test_batches_that_are_each_of_one_class_have_weights_of_classes():
