@@ -30,6 +30,9 @@ WHOLE = 512
 """Up to this size the basis may grow to the whole space: orthogonalisation costs little."""
 LEAST_STEPS = 8
 """Products with each vector of a search for copies, at least."""
+SHARE = 0.5
+"""And of the products that the search before took: a copy shows after so many of those with which
+its value has converged."""
 ROUNDINGS = 8
 """Rounding of a product Hv, in last places of the largest eigenvalue: no residual sees it."""
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -224,6 +227,7 @@ class _Search(Method[Eigenpairs]):
         self.searched = block  # copies of an eigenvalue that this round can see
         self.known = full(0.0, 0)
         self.round_start = self.look_again = 0
+        self.least = LEAST_STEPS
         self.looked = 0, 0.0  # products at the last look at the residuals, and decades to go
 
     def _fresh(self, count: int) -> Tensor:
@@ -257,6 +261,7 @@ class _Search(Method[Eigenpairs]):
                 self.finished = True
                 return
             self.known = values[: self.k]
+            self.least = max(self.least, int(SHARE * self._steps()))
             self.searched = 2 * self.searched
             if space.most < self.symmetric.size:
                 space.anew(values, vectors, self.k, self.searched)
@@ -264,7 +269,7 @@ class _Search(Method[Eigenpairs]):
                 space.widen(self.searched)
             self.round_start = self.symmetric.products
             self.look_again = 0
-            self.planned = min(self.symmetric.size, self.planned + LEAST_STEPS * self.searched)
+            self.planned = min(self.symmetric.size, self.planned + self.least * self.searched)
         elif space.full:
             kept = self.k + (space.most - self.k) // 2
             space.restart(values, vectors, max(1, min(kept, space.most - space.block)))
@@ -301,8 +306,7 @@ class _Search(Method[Eigenpairs]):
             return False
         if self.searched == 1:
             return True
-        steps = (self.symmetric.products - self.round_start) // self.space.block
-        if len(values) <= k or steps < LEAST_STEPS:
+        if len(values) <= k or self._steps() < self.least:
             return False
         end = values[k - 1]
         following = values[k]
@@ -310,6 +314,10 @@ class _Search(Method[Eigenpairs]):
             end = end.abs()
             following = following.abs()
         return float(residuals[k]) <= max(allowed, float((end - following).abs()) / 2)
+
+    def _steps(self) -> int:
+        """Of this round: products with each vector."""
+        return (self.symmetric.products - self.round_start) // self.space.block
 
     def _gained(self, values: Tensor) -> int:
         """The most copies of one value that this round has found."""

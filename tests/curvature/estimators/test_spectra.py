@@ -140,6 +140,16 @@ def test_all_copies_of_an_eigenvalue_are_found_or_the_result_is_not_certain(name
     assert not alone.certain and "copies" in repr(alone)
 
 
+def test_a_third_copy_that_converges_slowly_is_found():
+    """Close to the rest of the spectrum: eight steps do not show it."""
+    values = (1 / torch.arange(1, 167).double()).repeat_interleave(3)
+    matrix = symmetric(values)
+    for seed in (0, 1):
+        found = rc.top_eigenpairs(matrix, 4, "smallest", generator=seeded(seed))
+        assert found.certain
+        assert_eigenpairs(found, matrix, values, "smallest", 1e-8)
+
+
 def test_a_budget_below_the_least_number_of_vectors_is_told():
     with pytest.warns(RuntimeWarning, match="5 eigenpairs need 11 vectors"):
         rc.top_eigenpairs(symmetric(SPECTRA["indefinite"]), 5, memory_budget=8 * 150)
