@@ -4,6 +4,7 @@ No test takes a published cell for one that it has measured, unless it asks for 
 results.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -17,6 +18,14 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when torch is fi
     os.environ.setdefault(variable, "1")
 
 os.environ["HESS_PUBLISHED"] = ""
+
+# Collecting the tests makes half a million objects that stay, and each search for garbage among
+# them takes a tenth of a second.
+gc.set_threshold(100_000, 20, 20)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 def _seed() -> None:
