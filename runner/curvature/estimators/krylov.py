@@ -10,7 +10,6 @@ from torch import Tensor
 
 from runner.curvature.estimators.estimate import full
 from runner.curvature.estimators.operator import Symmetric
-from runner.curvature.function.errors import MeasurementError
 
 COLUMNS = 1 << 16
 """Components of all vectors of a basis that are combined together."""
@@ -106,11 +105,7 @@ class Krylov:
         matrix = self.matrix[:m, :m]
         skew = float((matrix - matrix.mT).abs().max())
         self.skew = max(self.skew, skew)
-        if skew > self.symmetric.allowed_skew * self.largest:
-            raise MeasurementError(
-                "expected a symmetric operator, found products that differ from those of the "
-                f"transpose by {skew / self.largest:.0e} of the largest"
-            )
+        self.symmetric.refuse_skew(skew, self.largest)
         values, vectors = torch.linalg.eigh(matrix, UPLO="U")
         best = order(values)
         values = values[best]

@@ -14,6 +14,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
 from runner.curvature.estimators.estimate import ldexp, on_sphere
+from runner.curvature.function.errors import MeasurementError
 
 NOT_FINITE = "a product is not finite"
 """The reason of a NaN."""
@@ -48,6 +49,7 @@ class Symmetric:
         self.products = 0
         self.exponent = 0
         self._scaled = False
+        self._compared = False
         self._apply, shape, self.dtype, self.device, self._several = _products(operator)
         if hasattr(operator, "refuse_changes"):  # weights, data or numbers that a network reads
             operator.refuse_changes()
@@ -76,7 +78,25 @@ class Symmetric:
             self._scale(float(images.abs().max()))
         if self.exponent:
             images = _times_power(images.double(), -self.exponent)
-        return images.to(vectors.dtype)
+        images = images.to(vectors.dtype)
+        if not self._compared and len(vectors) > 1:
+            self._compare(vectors, images)
+        return images
+
+    def _compare(self, vectors: Tensor, images: Tensor) -> None:
+        """z · H w next to w · H z."""
+        self._compared = True
+        products = vectors @ images.mT
+        largest = float(vectors.norm(dim=1).max() * images.norm(dim=1).max())
+        self.refuse_skew(float((products - products.mT).abs().max()), largest)
+
+    def refuse_skew(self, skew: float, largest: float) -> None:
+        """Raises MeasurementError for products that differ from those of the transpose."""
+        if skew > self.allowed_skew * largest:
+            raise MeasurementError(
+                "expected a symmetric operator, found products that differ from those of the "
+                f"transpose by {skew / largest:.0e} of the largest"
+            )
 
     def _scale(self, largest: float) -> None:
         """Takes the exponent from the first product that is not zero."""

@@ -488,6 +488,19 @@ def test_matrices_that_are_not_symmetric_are_refused_however_they_are_kept(kind)
     assert rc.spectral_density(kind(shift + shift.mT)).nodes.numel()
 
 
+ESTIMATORS = (
+    *(rc.trace_estimate, rc.diagonal_estimate, rc.spectral_density, rc.upper_bound_estimate),
+    lambda operator: rc.top_eigenpairs(operator, 2),
+)
+
+
+@pytest.mark.parametrize("estimate", ESTIMATORS)
+def test_products_that_are_not_of_a_symmetric_matrix_are_refused(estimate):
+    shifted = symmetric(SPECTRA["flat"]) + torch.diag(torch.ones(149, dtype=torch.float64), 1)
+    with refusal("expected a symmetric .* differ"):
+        estimate(SimpleNamespace(size=150, matvec=shifted.__matmul__))
+
+
 def test_mistakes_of_eigenpairs_say_what_to_do():
     matrix = torch.eye(150)
     with refusal("k as a whole number of at least 1"):
