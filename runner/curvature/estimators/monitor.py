@@ -192,13 +192,21 @@ class Monitor:
             for i, (value, error) in enumerate(zip(pairs.value, pairs.error, strict=True)):
                 row[f"lambda_{i + 1}"] = float(value)
                 row[f"lambda_{i + 1}_error"] = float(error)
+            _explain(row, pairs.reason)
         if self.asked["trace"]:
             estimate = trace_estimate(operator, self.asked["trace"], progress=False)
             row["trace"] = estimate.value
             row["trace_error"] = estimate.error
+            _explain(row, estimate.reason)
         for name, measure in self.measures.items():
             row[name] = _number(measure(operator))
         return row
+
+
+def _explain(row: Row, reason: str) -> None:
+    """Why numbers of the row are NaN, if they are."""
+    if reason:
+        row["reason"] = reason
 
 
 def _between(operator: Any) -> Row:
