@@ -8,6 +8,7 @@ asked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
@@ -39,6 +40,8 @@ FEW_COLUMNS = 512
 """Columns that are always multiplied all: the answer is then exact."""
 VECTORS = 16
 """Vectors for each direction that is multiplied: images of both matrices, also in float64."""
+NOISE = 1e-2
+"""Relative distance of a block from that across the diagonal, from which on it may be rounding."""
 ASKED = 0.1
 """Relative error that estimates are made to, where none is asked for."""
 
@@ -230,8 +233,23 @@ def _columns(
         yield operator.sizes[w]
         eye = torch.eye(operator.sizes[w], dtype=operator.dtype, device=operator.device)
         for v, rows in operator.apply({w: eye}).items():
-            blocks[v, w] = rows.mT.double()
-    return {(v, w): block for (v, w), block in blocks.items() if v in used}
+            if v in used:
+                blocks[v, w] = rows.mT.double()
+    return _without_noise(blocks, float(torch.finfo(operator.dtype).eps))
+
+
+def _without_noise(blocks: dict[Pair, Tensor], eps: float) -> dict[Pair, Tensor]:
+    """Small blocks that are not those across the diagonal are zero: roundings of sums that cancel,
+    as before a normalisation by the batch, which takes a shift of all examples away."""
+    small = math.sqrt(eps) * max(float(block.norm()) for block in blocks.values())
+    unlike = max(NOISE, 16 * eps)
+    found = {}
+    for (v, w), block in blocks.items():
+        size = float(block.norm())
+        apart = float((block - blocks[w, v].mT).norm())
+        noise = size <= small and apart > unlike * size
+        found[v, w] = torch.zeros_like(block) if noise else block
+    return found
 
 
 class _Whole:

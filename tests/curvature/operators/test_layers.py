@@ -73,6 +73,17 @@ def test_metrics_in_half_precision_are_those_of_its_weights_in_double(dtype, act
 # ---------------------------------------------------------- hooks, transforms and states of modules
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_layer_whose_shift_is_normalised_away_has_no_metrics(dtype):
+    """What products leave of it is rounding, of which C and D would be of the order of one."""
+    parts = nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
+    module = nn.Sequential(*parts).to(dtype)
+    found = inter_layer_metrics(LayerOperator(module, CROSS, (X[:, :2].to(dtype), Y)))
+    for w in ("0", "1", "3"):
+        assert found["0", w].R.value == 0 and "numerically zero" in found["0", w].C.reason
+    assert all(found[pair].C.value > 0.1 for pair in (("1", "1"), ("1", "3"), ("3", "3")))
+
+
 def test_a_hook_for_all_modules_is_part_of_them():
     turn = lambda m, _, out: out.sin() if isinstance(m, nn.Linear) else None  # noqa: E731
     handle = register_module_forward_hook(turn)
