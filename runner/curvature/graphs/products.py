@@ -66,7 +66,8 @@ class CurvatureOperator(SymmetricOperator):
     every estimate NaN.
 
     Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when
-    weights or data have changed since: what is kept here belongs to the old ones.
+    data or weights of modules that are nodes have changed since: what is kept here belongs to the
+    old ones. What functions read from elsewhere is compared by `refuse_changes`, as by estimators.
 
     >>> from runner.curvature import Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
