@@ -18,7 +18,7 @@ from runner.files import (
     sweep,
     write_bytes,
 )
-from tests import ROOT
+from tests import ROOT, contents
 from tests.sources import files, nodes, relative
 
 # --- the rule, in the code
@@ -117,12 +117,6 @@ def folder(tmp_path):
 
 def ours(path):
     return path.name == "ours"
-
-
-def contents(folder):
-    return {
-        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
-    }
 
 
 def test_only_recognised_files_and_empty_folders_go(folder):

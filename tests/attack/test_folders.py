@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.store.job import claim_outputs
+from tests import contents
 from tests.run.conftest import cell_tables, command_environment, forked
 
 RUN = ("experiment=toy", "width=[1,2]", "shape=round")
@@ -47,10 +48,6 @@ def without_fault(ended):
     said = ended.stdout + ended.stderr
     assert "Traceback" not in said and "fault of this program" not in said, said
     return said
-
-
-def contents(folder):
-    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture

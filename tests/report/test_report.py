@@ -22,6 +22,7 @@ from runner.report.manifest import warnings_of
 from runner.report.page import Page
 from runner.report.scope import Departure, Scope
 from runner.report.write import console_lines, write_overview, write_report
+from tests import contents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,11 +249,7 @@ def test_a_complete_report(out, tmp_path, reference):
     assert places == sorted(places)
     again = tmp_path / "again" / out.name
     report(again, reference=reference)
-    assert bytes_below(out) == bytes_below(again)  # the same cells, the same files
-
-
-def bytes_below(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+    assert contents(out) == contents(again)  # the same cells, the same files
 
 
 def test_a_figure_without_panels_is_left_out(out):

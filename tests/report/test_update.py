@@ -20,7 +20,7 @@ from runner.run.checks import check_store
 from runner.run.config import preview
 from runner.run.execute import run
 from runner.store.job import Job
-from tests import ROOT
+from tests import ROOT, contents
 from tests.errors import refusal
 
 
@@ -72,12 +72,6 @@ def job(reported, tmp_path):
     return Job("demo", Demo(), 42, shutil.copytree(reported, tmp_path / "outputs"))
 
 
-def files(folder):
-    return {
-        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
-    }
-
-
 def first_line(job, **about):
     """What is said of the report: "" where it was made."""
     _, (line, *_) = update.report([job], protocol, **about)
@@ -103,7 +97,7 @@ OTHERS = product(("t.csv", "index.html", "stats.js"), ("edited", "lost"))
 )
 def test_a_changed_file_is_made_again(job, file, change):
     folder = job.store.root
-    before = files(folder)
+    before = contents(folder)
     assert check_store(job.outputs) == 0
     CHANGES[change](folder / file)
     theirs = (folder / file).read_bytes() if (folder / file).exists() else b""
@@ -112,7 +106,7 @@ def test_a_changed_file_is_made_again(job, file, change):
     assert check_store(job.outputs) == (not unseen)
     without_analysis = page or file == "t.csv"
     assert first_line(job) == ("unchanged" if without_analysis else "")
-    after = files(folder)
+    after = contents(folder)
     changed = {name for name in before if after[name] != before[name]}
     assert changed <= {"manifest.json", "index.html"}  # the date of the report
     kept = [content for name, content in after.items() if name not in before]
@@ -147,7 +141,7 @@ def test_a_manifest_of_another_schema_is_no_manifest(job, change):
 
 
 def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp_path, monkeypatch):
-    before = files(job.store.root)
+    before = contents(job.store.root)
     published = tmp_path / "published" / "demo"
     left_out = shutil.ignore_patterns("cells", "logs", ".locks", "t.csv", "*.html")
     shutil.copytree(job.store.root, published, ignore=left_out)
@@ -156,7 +150,7 @@ def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp
     monkeypatch.setattr(update, "write_report", lambda *_, **__: pytest.fail("the report was made"))
     assert first_line(there, published=published) == "copied from the published results"
     report = {k: v for k, v in before.items() if not k.startswith(("cells/", "logs/", ".locks/"))}
-    assert files(there.store.root).items() >= report.items()
+    assert contents(there.store.root).items() >= report.items()
     assert first_line(there, published=published) == "unchanged"
     _, (_, found, page) = update.report([there], protocol, published=published)
     assert found == "  1 statements of the paper: 1 confirmed."
@@ -215,17 +209,17 @@ def test_floats_of_the_answers_have_nine_digits(job):
 
 def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
     folder = job.store.root
-    before = files(folder)
+    before = contents(folder)
     (folder / "figures" / "fig01.png").unlink()
     (line,) = update.draw([job], protocol, figure="fig01")
-    assert line.endswith("figures/fig01.png") and files(folder) == before
+    assert line.endswith("figures/fig01.png") and contents(folder) == before
     assert len(update.draw([job], protocol, suffix="svg")) == 2
-    assert files(folder).keys() - before.keys() == {"figures/fig01.svg", "figures/fig02.svg"}
+    assert contents(folder).keys() - before.keys() == {"figures/fig01.svg", "figures/fig02.svg"}
     assert first_line(job) == "unchanged"
     assert '<a href="figures/fig02.svg" download>SVG</a>' in (folder / "index.html").read_text()
     (folder / "claims.csv").write_text("changed")
     assert first_line(job) != "unchanged"
-    assert files(folder).keys() - before.keys() == {"claims.kept.csv"}  # no figure of other data
+    assert contents(folder).keys() - before.keys() == {"claims.kept.csv"}  # no figure of other data
     with refusal("expected one of png, pdf, svg, found gif", SettingError):
         update.draw([job], protocol, suffix="gif")
     with refusal("expected one of fig01, fig02, found fig1", SettingError):
