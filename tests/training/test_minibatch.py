@@ -162,13 +162,10 @@ def test_killed_and_resumed_is_bitwise_the_same(case):
     same_bits(whole, run(store, kill_at(1), order=99))  # finished: it is loaded, nothing runs
 
 
-def differ(one, other):
-    return any(not torch.equal(value, other[name]) for name, value in one.items())
-
-
 def test_augmentation_changes_a_training():
-    still, moved = (fit(convolutional(), IMAGES, epochs=1, augment=a) for a in (None, seeded(8)))
-    assert differ(still.states["final"], moved.states["final"])
+    runs = (fit(convolutional(), IMAGES, epochs=1, augment=a) for a in (None, seeded(8)))
+    still, moved = (run.states["final"] for run in runs)
+    assert not all(torch.equal(value, moved[name]) for name, value in still.items())
 
 
 def test_a_training_stops_at_a_checkpoint_and_continues_from_it():
@@ -190,12 +187,6 @@ def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
     assert not torch.equal(flat, own)
     assert torch.equal(minibatch.plain_order(flat, network), own)
     assert torch.equal(minibatch.flat_order(own, network), flat)
-
-
-def test_data_order_comes_from_its_stream():
-    torch.rand(3)  # the global stream does not matter
-    a, b, c = (fit(order=order, epochs=1).states["final"] for order in (7, 7, 8))
-    assert not differ(a, b) and differ(a, c)
 
 
 def test_divergence_is_a_status():
