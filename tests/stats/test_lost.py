@@ -10,12 +10,12 @@ import pytest
 
 from experiments.dag.protocol.scores import jackknife
 from runner import stats
-from runner.contract import Statement
 from runner.report.compare import scorecard
 from runner.stats import judge
 from runner.stats.intervals import Part, Sample, lost_text
 from runner.stats.judge import Evidence
 from tests.slow import slow
+from tests.stats.test_judge import says
 
 LOST = (math.nan, math.inf, -math.inf)
 RANK = {"refuted": 0, "not reproduced": 0, "minor error": 0, "inconclusive": 1, "not run": 1}
@@ -25,10 +25,6 @@ RULE = judge.DataSetRule(share=0.8, least=3)
 
 def rank(verdict):
     return RANK.get(verdict, 2)
-
-
-def says(**limits):
-    return Statement(name="s", text="a statement", where="Section 1", **limits)
 
 
 PRINTED = says(number=1.0, rounding=0.05, n=5)

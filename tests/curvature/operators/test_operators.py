@@ -1,17 +1,14 @@
 """Both operators of a user's network: modules as users write them against dense float64 oracles,
 and their laws."""
 
-import numpy as np
 import pytest
 import torch
-from scipy.sparse.linalg import eigsh
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runner.curvature import (
     LayerOperator,
     ParameterOperator,
-    as_linear_operator,
     inter_layer_metrics,
     verify,
 )
@@ -115,7 +112,7 @@ def test_linearize_gives_the_products_of_two_backward_passes():
 TEXTS = ("53 x 53", "part='hessian'", "2 batches, 7 examples", "weighed by examples", "graph kept")
 
 
-def test_repr_gradient_groups_and_adapters():
+def test_repr_gradient_and_groups():
     module, (x, y) = mlp(), data()
     operator = ParameterOperator(module, CROSS, halves(x, y))
     for text in (*TEXTS, "0 1 2 3 4"):
@@ -123,9 +120,6 @@ def test_repr_gradient_groups_and_adapters():
     expected = flat_gradient(CROSS(module(x), y), module.parameters())
     assert relative(operator.gradient(), expected) < 1e-13
     assert list(operator.groups) == ["0", "2", "3"] and operator.groups["2"] == slice(25, 35)
-    values = eigsh(as_linear_operator(operator), 3, return_eigenvectors=False)
-    top = np.linalg.eigvalsh(operator.dense().numpy())
-    assert np.allclose(np.abs(values).max(), np.abs(top).max())
 
 
 @pytest.mark.parametrize("part", PARTS)

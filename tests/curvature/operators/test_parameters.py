@@ -13,19 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runner.curvature import ParameterOperator, discarded_coupling
 from runner.curvature.function.groups import layout
 from tests.curvature.cases import Own, with_backward
+from tests.curvature.operators.test_operators import CROSS, data, halves, mlp
 from tests.curvature.oracles import PARTS, parameter_matrix, relative
 from tests.draws import normal
 from tests.errors import refusal
-
-CROSS = nn.CrossEntropyLoss()
-
-
-def perceptron():
-    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 3)).double()
-
-
-def data(n=6):
-    return normal(n, 4), torch.arange(n) % 3
 
 
 class Waits(TorchDispatchMode):
@@ -41,8 +32,7 @@ class Waits(TorchDispatchMode):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_products_do_not_make_the_host_wait(part):
-    x, y = data()
-    operator = ParameterOperator(perceptron(), CROSS, [(x[:3], y[:3]), (x[3:], y[3:])], part=part)
+    operator = ParameterOperator(mlp(), CROSS, halves(*data()), part=part)
     vectors = normal(operator.shape[0], 3)
     operator @ vectors
     with Waits() as waits:
@@ -71,7 +61,7 @@ def test_groups_of_frozen_parameters_a_submodule_called_module_and_a_name_with_b
 
 
 def test_groups_without_components_are_left_out_or_refused():
-    net = Own(lambda m, t: m.inner(t), inner=perceptron(), none=nn.Parameter(torch.zeros(0)))
+    net = Own(lambda m, t: m.inner(t), inner=mlp(), none=nn.Parameter(torch.zeros(0)))
     assert "none" not in ParameterOperator(net, CROSS, data()).groups
     with refusal("group 'none' are empty"):
         ParameterOperator(net, CROSS, data(), ["none", "inner"])
@@ -99,7 +89,7 @@ class Changing(Reordered):
 
 
 def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them():
-    module, given, ones = perceptron(), data(), torch.ones(53).double()
+    module, given, ones = mlp(), data(6), torch.ones(53).double()
     same = ParameterOperator(module, CROSS, Reordered(*given), memory_budget=64)
     same.refuse_changes()
     expected = ParameterOperator(module, CROSS, given) @ ones
@@ -114,7 +104,7 @@ def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them():
 
 
 def build(*args, loss=CROSS, module=None, given=None, **options):
-    return ParameterOperator(module or perceptron(), loss, given or [data()], *args, **options)
+    return ParameterOperator(module or mlp(), loss, given or [data()], *args, **options)
 
 
 def test_wrong_options_are_refused():
@@ -145,9 +135,9 @@ def test_wrong_modules_and_data_are_refused():
         nothing = nn.Parameter(torch.zeros(0, 4).double())
         build(module=Own(lambda m, t: t + m.w.sum(), w=nothing))
     with refusal("data have no batches"):
-        ParameterOperator(perceptron(), CROSS, [])
+        ParameterOperator(mlp(), CROSS, [])
     with refusal("found NoneType"):
-        ParameterOperator(perceptron(), CROSS, None)
+        ParameterOperator(mlp(), CROSS, None)
     with refusal("not finite"):
         build(given=[(x / 0, y)])
     with refusal("not finite"):
