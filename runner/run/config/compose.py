@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.run.config import files
 from runner.run.config.files import (
@@ -25,7 +27,7 @@ from runner.run.config.files import (
     fitting,
     kind_class,
     load,
-    merge,
+    merged,
 )
 from runner.run.config.overrides import (
     KNOWN_KEYS,
@@ -177,7 +179,7 @@ def _merged(name: str, chosen: Mapping[str, str | None], words: Sequence[Word]) 
         values[group] = None if choice is None else load(files.find(group, choice))
     body = dict(experiment_file(name).body)
     body.pop("profiles", None)
-    values = merge(values, body)
+    values = merged(values, body)
     for word in words:
         if word.key not in (*GROUPS, "profile", "experiment") or word.override.package is not None:
             values = _with(values, word, name)
@@ -203,7 +205,7 @@ def _with(values: dict[str, Any], word: Word, name: str) -> dict[str, Any]:
     above = word.value
     for part in reversed(parts):
         above = {part: above}
-    return merge(values, above)  # type: ignore[no-any-return]
+    return merged(values, above)
 
 
 def _kept(key: str, value: str) -> str:
@@ -234,41 +236,18 @@ def _unknown(key: str, name: str) -> str:
     return f"{short(key)} is not a setting of {name}{hint}; known: {known}"
 
 
-def _looked_up(node: Any, root: Mapping[str, Any]) -> Any:
-    """The values with every ${group.key} that is all of a text replaced; importing OmegaConf takes
-    as long as a list of all experiments."""
-    if isinstance(node, Mapping):
-        return {key: _looked_up(value, root) for key, value in node.items()}
-    reference = None
-    if isinstance(node, str):
-        reference = re.fullmatch(r"\$\{(\w+)\.(\w+)\}", node)
-    group = root.get(reference[1]) if reference else None
-    if reference and isinstance(group, Mapping):
-        return group.get(reference[2], node)
-    return node
-
-
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with every ${reference} replaced. Raises SettingError, which names the key."""
-    resolved: dict[str, Any] = _looked_up(values, values)
-    if "${" not in str(resolved):
-        return resolved
-    from omegaconf import OmegaConf
-
-    for key in values:
-        try:
-            if "${" in str(values[key]):
-                resolved[key] = OmegaConf.to_container(
-                    OmegaConf.create(dict(values)), resolve=True
-                )[key]  # type: ignore
-        except Exception as error:
-            if was_interrupted(error):
-                raise KeyboardInterrupt from error
-            lines = [line for line in str(error).splitlines() if line.strip()]
-            reason = lines[0] if lines else type(error).__name__
-            place = re.search(r"full_key: (\S+)", str(error))
-            raise SettingError(f"{place[1] if place else key}: {short(reason, 160)}") from error
-    return resolved
+    try:
+        return OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)  # type: ignore
+    except Exception as error:  # of a resolver, too
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        reason = lines[0] if lines else type(error).__name__
+        place = re.search(r"full_key: (\S+)", str(error))
+        key = place[1] if place else "a reference"
+        raise SettingError(f"{key}: {short(reason, 160)}") from error
 
 
 def _profile_words(name: str, profile: str) -> list[str]:

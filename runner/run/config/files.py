@@ -15,6 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
 from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.run.config.types import load_class, takes
 from runner.run.nearest import did_you_mean
@@ -93,67 +97,23 @@ def shown(path: Path) -> str:
 
 @cache
 def load(path: Path) -> dict[str, Any]:
-    """A YAML file as keys and values; read once, never changed. Raises SettingError, which names
-    the file."""
-    import yaml
-
+    """A YAML file as keys and values, references as they stand; read once, never changed. Raises
+    SettingError, which names the file."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_loader())
-    except (yaml.YAMLError, ValueError, TypeError, OSError, RecursionError) as error:
+        content = OmegaConf.to_container(OmegaConf.load(path))
+    except (YAMLError, OmegaConfBaseException, ValueError, OSError, RecursionError) as error:
         raise SettingError(f"{shown(path)}: cannot be read as YAML: {short(error, 200)}") from error
     if not isinstance(content, dict):
         raise SettingError(f"{shown(path)}: expected keys and values, found {short(repr(content))}")
     for key in content:
         if not isinstance(key, str):
             raise SettingError(f"{shown(path)}: expected names as keys, found {short(repr(key))}")
-    return content
+    return content  # type: ignore[return-value]
 
 
-@cache
-def _loader() -> type:
-    """The YAML dialect of OmegaConf (1e-3 is a number, no dates, no key twice) on libyaml: its own
-    parser takes twenty times as long. As on the command line, whole numbers are decimal digits (010
-    and 1:30 are text, not 8 and 90), and of the truth values only true and false (on is text)."""
-    import yaml
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            twice = next((key for key in keys if keys.count(key) > 1), None)
-            if twice is not None:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {twice} stands twice", node.start_mark
-                )
-            return super().construct_mapping(node, deep=deep)
-
-    kinds = {
-        "float": (
-            r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|"
-            r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-            "-+0123456789.",
-        ),
-        "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
-        "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    }
-    own = tuple(f":{kind}" for kind in (*kinds, "timestamp"))
-    resolvers = {}
-    for first, known in Loader.yaml_implicit_resolvers.items():
-        resolvers[first] = [one for one in known if not one[0].endswith(own)]
-    Loader.yaml_implicit_resolvers = resolvers
-    for kind, (pattern, first) in kinds.items():
-        tag = f"tag:yaml.org,2002:{kind}"
-        Loader.add_implicit_resolver(tag, re.compile(f"^(?:{pattern})$"), list(first))
-    return Loader
-
-
-def merge(below: Any, above: Any) -> Any:
-    """`above` laid over `below`: mappings key by key, everything else replaced."""
-    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
-        return above
-    merged = dict(below)
-    for key, value in above.items():
-        merged[key] = merge(below[key], value) if key in below else value
-    return merged
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`, references as they stand."""
+    return OmegaConf.to_container(OmegaConf.merge(below, above))  # type: ignore[return-value]
 
 
 def comments(path: Path) -> dict[str, str]:
@@ -232,7 +192,7 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
                 continue
             base = experiment_file(item.removeprefix("/experiment/"), (*trail, name))
             chosen |= base.choices
-            body = merge(body, base.body)
+            body = merged(body, base.body)
         else:
             group, choice = _override(item, where)
             chosen[group] = choice
@@ -241,7 +201,7 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
             raise SettingError(
                 f"{where}: {short(key)} is not a setting{did_you_mean(key, FILE_KEYS)}"
             )
-    body = merge(body, {key: value for key, value in own.items() if key != "defaults"})
+    body = merged(body, {key: value for key, value in own.items() if key != "defaults"})
     return ExperimentFile(path, chosen, body)
 
 
