@@ -41,7 +41,7 @@ THIRD_PARTY = {
 }
 """Part of the engine -> packages it may use; the longest matching part decides."""
 
-HYDRA = {"run/config/compose.py", "run/config/overrides.py", "run/launch.py"}
+HYDRA = {"run/config/files.py", "run/config/compose.py", "run/config/overrides.py", "run/launch.py"}
 """The only files that know Hydra and OmegaConf."""
 
 NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "kinds")
