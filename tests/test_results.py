@@ -28,8 +28,12 @@ def places(toy_conf, tmp_path, monkeypatch):  # noqa: F811
     return tmp_path / "outputs", folder
 
 
+def loaded(places, *words, **about):
+    return results.load("toy", *words, outputs=places[0], **about)
+
+
 def test_both_layers_are_merged_in_the_order_of_grid_and_seed(places):
-    tables = results.load("toy", outputs=places[0])
+    tables = loaded(places)
     assert list(tables) == ["keys", "numbers"] and tables.rows == {"numbers": 80, "keys": 4}
     keys = tables["keys"][["width", "seed"]].to_numpy().tolist()
     assert keys == [[1, 42], [1, 43], [2, 42], [2, 43]]
@@ -37,10 +41,9 @@ def test_both_layers_are_merged_in_the_order_of_grid_and_seed(places):
     with pytest.raises(KeyError, match="expected one of keys, numbers"):
         tables["number"]
     run(config.build_job([*TWO_CELLS, "experiment.samples=3", f"outputs={places[0]}"]))
-    assert results.load("toy", outputs=places[0]).rows["numbers"] == 80
-    assert (
-        results.load("toy", "samples=3", outputs=places[0]).rows["numbers"] == 6
-    )  # by these settings alone
+    assert loaded(places).rows["numbers"] == 80
+    # by these settings alone
+    assert loaded(places, "samples=3").rows["numbers"] == 6
 
 
 DAMAGE = {
@@ -52,7 +55,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damaged_cells_are_counted_first_with_exit_status_1(places, capsys, recwarn, kind):
-    results.load("toy", outputs=places[0])
+    loaded(places)
     assert not recwarn.list
     with opened(min((places[0] / "toy" / "cells").iterdir())) as cell:
         DAMAGE[kind](cell)
@@ -60,7 +63,7 @@ def test_damaged_cells_are_counted_first_with_exit_status_1(places, capsys, recw
         r"(hess-run: )?1 damaged cell is left out: toy: damaged cell \w+ .*store check"
     )
     with pytest.warns(UserWarning, match=first) as warned:
-        tables = results.load("toy", outputs=places[0])
+        tables = loaded(places)
     assert warned[0].filename == __file__ and "1 damaged cells left out" in repr(tables)
     assert (len(tables.cells), len(tables.damaged), tables.rows["numbers"]) == (3, 1, 60)
     place = f"outputs={places[0]}"
@@ -86,19 +89,19 @@ def test_a_damaged_cell_that_is_published_is_no_loss(places, recwarn):
 def test_a_damaged_archive_is_said(places):
     (places[1] / "cells.zip").write_bytes(b"PK")
     with pytest.warns(UserWarning, match=r"cells.zip cannot be read .*count as not stored"):
-        assert len(results.load("toy", outputs=places[0]).cells) == 2
+        assert len(loaded(places).cells) == 2
     for cell in (places[0] / "toy" / "cells").iterdir():
         cell.write_bytes(b"PK")
     with refusal("no cell is whole; ", SettingError):
-        results.load("toy", outputs=places[0])
+        loaded(places)
 
 
 def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, monkeypatch):
     with refusal(f"published results are read from {places[1].parent}", SettingError):
-        results.load("toy", "samples=4", outputs=places[0])
+        loaded(places, "samples=4")
     monkeypatch.setenv("HESS_PUBLISHED", "")
     with refusal("set HESS_PUBLISHED to a clone", SettingError):
-        results.load("toy", "samples=4", outputs=places[0])
+        loaded(places, "samples=4")
     with refusal("did you mean toy", SettingError):
         results.load("tyo")
 
@@ -111,11 +114,11 @@ def test_the_example_of_the_docstring():
 def test_the_papers_rows_come_first_and_all_on_request(places, monkeypatch):
     monkeypatch.setattr(Toy, "paper_seeds", (43,))
     monkeypatch.setattr(Toy, "paper_rows", {"index": 0})
-    tables = results.load("toy", outputs=places[0])
+    tables = loaded(places)
     assert set(tables["keys"]["seed"]) == {43} and set(tables["numbers"]["index"]) == {0}
     assert "cells (2 more with all=True)" in repr(tables)
-    whole = results.load("toy", outputs=places[0], all=True)
+    whole = loaded(places, all=True)
     assert set(whole["keys"]["seed"]) == {42, 43} and len(whole["numbers"]) == 80
     monkeypatch.setattr(Toy, "paper_seeds", (1,))
     with refusal("found 4 others; load them with all=True", SettingError):
-        results.load("toy", outputs=places[0])
+        loaded(places)

@@ -60,9 +60,14 @@ def test_the_cost_is_predicted_before_and_measured_after(whole):
     assert f"{cost['gradients'].sum():.4g}" in last
 
 
+def tables(folder):
+    """Names of the tables of a diagnosis."""
+    return {path.stem for path in (folder / "tables").glob("*.csv")}
+
+
 def test_every_table_has_its_columns_and_no_row_is_without_a_status(whole):
     _, folder = whole
-    assert {p.stem for p in (folder / "tables").glob("*.csv")} >= set(TABLES)
+    assert tables(folder) >= set(TABLES)
     for name, columns in TABLES.items():
         found = table(folder, name)
         assert len(found) and columns <= set(found.columns) and (found["step"] == 0).all(), name
@@ -136,10 +141,10 @@ def test_an_interrupted_diagnosis_continues_where_it_stopped(tmp_path, monkeypat
     monkeypatch.setitem(PARTS, "density", part)
     said, folder = made("batch", tmp_path, "parts=network,layers,density")
     assert "1 parts to measure, 2 stored" in said[0] and took(said) == ["density"]
-    kept = {p.stem for p in (folder / "tables").glob("*.csv")}
+    kept = tables(folder)
     assert {"layers", "density", "scalars"} <= kept
     said, folder = made("batch", tmp_path, "parts=network")
-    assert took(said) == [] and {p.stem for p in (folder / "tables").glob("*.csv")} == kept
+    assert took(said) == [] and tables(folder) == kept
 
 
 def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_path, monkeypatch):

@@ -139,14 +139,17 @@ def test_seeds_of_a_companion_alone_are_reported_as_asked(outputs, tmp_path):
 
 
 def test_a_report_reads_them_and_is_made_anew_when_one_appears(outputs):
+    def first_line():
+        return report([job(outputs, 1), job(outputs, 2)], protocol)[1][0]
+
     SEEN.clear()
-    report([job(outputs, 1), job(outputs, 2)], protocol)
+    first_line()
     assert SEEN[-1].tables["t"]["x"].max() < 3
     text = (outputs / "shifted" / "report.md").read_text()
     assert "shifted: [101.1, 101.2]" in text and "later: [5.1, 5.2, 6.1, 6.2]" in text
-    assert "unchanged" in report([job(outputs, 1), job(outputs, 2)], protocol)[1][0]
+    assert "unchanged" in first_line()
     run(job(outputs, 2, 100.0))
-    assert "unchanged" not in report([job(outputs, 1), job(outputs, 2)], protocol)[1][0]
+    assert "unchanged" not in first_line()
     assert "102.2" in (outputs / "shifted" / "report.md").read_text()
 
 
