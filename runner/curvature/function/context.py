@@ -195,7 +195,7 @@ def counted(make: Callable[[], T], there: Iterable[Tensor]) -> tuple[T, float]:
 
     def pack(t: Tensor) -> tuple[Tensor]:
         nonlocal total
-        if t.untyped_storage().data_ptr() not in held:
+        if t.layout is torch.strided and t.untyped_storage().data_ptr() not in held:
             total += t.numel() * t.element_size()
         return (t,)
 

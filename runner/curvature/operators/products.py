@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,7 +23,14 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from runner.curvature.function.context import has_python
 from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import COMPLEX, MeasurementError
-from runner.curvature.function.function import Function, Point, Tensors, backward, gradients
+from runner.curvature.function.function import (
+    Function,
+    Point,
+    Tensors,
+    backward,
+    gradients,
+    leaves_of,
+)
 from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
 from runner.curvature.function.vectors import Images, Values, divided, joined
@@ -204,10 +211,24 @@ class FactoredGraph:
         return self.pull(self.curved(self.jacobian(directions, batched), batched), batched)
 
 
+T = TypeVar("T")
+
+
+def _at(function: Function, point: Point, run: Callable[[], T]) -> T:
+    """run() at a point; as leaves where the network takes derivatives by its own variables."""
+    try:
+        with function.at(point):
+            return run()
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+    with function.at(point._replace(values=leaves_of(point.values))):
+        return run()
+
+
 def outputs_at(function: Function, point: Point, batch: Batch, places: Sequence[int]) -> Tensors:
     """The outputs that the loss reads, of a graph's `places`, at another point."""
-    with function.at(point):
-        found, _ = tree_flatten(function.output(batch.input, point.wide))
+    found, _ = tree_flatten(_at(function, point, lambda: function.output(batch.input, point.wide)))
     return [found[i] for i in places]
 
 
@@ -216,12 +237,15 @@ def slopes_at(
 ) -> tuple[Tensors, Tensors]:
     """The outputs that the loss reads, of a graph's `places`, and its slope there; without a graph
     of the network."""
-    with function.at(point):
+
+    def run() -> tuple[Tensors, Tensors]:
         found, spec = tree_flatten(function.output(batch.input))
         copies = {id(found[i]): found[i].detach().requires_grad_() for i in places}
         given = [copies[id(t)].clone() if id(t) in copies else t for t in found]
         loss = function.loss_of(tree_unflatten(given, spec), batch.target)
         return [found[i] for i in places], gradients(loss, [*copies.values()])
+
+    return _at(function, point, run)
 
 
 def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: Batch) -> Callable:

@@ -237,6 +237,24 @@ def test_a_buffer_that_the_first_call_fills_is_empty_afterwards(registered):
     assert_dense(operator, truth(plain))
 
 
+def stepped(m, x):
+    """With its weights after a step down a gradient of their own."""
+    weight = m.layer.weight
+    (slope,) = torch.autograd.grad((x @ weight.mT).square().mean(), weight, create_graph=True)
+    return torch.tanh(x @ (weight - 0.1 * slope).mT) + m.layer.bias
+
+
+def mixed_sparsely(m, x):
+    neighbours = torch.eye(len(x)).double().roll(1, 0).to_sparse()
+    return torch.sparse.mm(neighbours, torch.tanh(m.layer(x)))
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton", "fisher"])
+@pytest.mark.parametrize("forward", [stepped, mixed_sparsely])
+def test_networks_that_differentiate_themselves_or_keep_sparse_tensors(forward, part):
+    assert verify(hessian(Own(forward, layer=linear()), part=part)).ok
+
+
 @pytest.mark.parametrize("seed", [0, 3])
 def test_a_fixed_draw_of_dropout_is_one_function(seed):
     module = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 3)).double()
