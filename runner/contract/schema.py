@@ -39,6 +39,10 @@ class SettingError(ValueError):
     do."""
 
 
+LARGEST = 2**63 - 1
+"""The largest whole number that torch and numpy take."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """The values that a field may take. Of a list, and of the values of a mapping, every item is
@@ -50,8 +54,8 @@ class Limits:
     keys : the keys that a mapping may have; empty for any.
     above, at_least, below, at_most : bounds of a number; `above` and `below` are exclusive.
     off : one more value, which switches off what the setting is for.
-    filled : whether a list needs at least one item.
-    once : whether a list may have no value twice.
+    filled : whether a list needs at least one item, and each only once.
+    length : how many items a list must have; 0 for any number.
     infinite : whether a number may be infinite; NaN is never taken.
     unit : of the value, for `hess-run show`.
     """
@@ -64,30 +68,32 @@ class Limits:
     at_most: float | None = None
     off: float | None = None
     filled: bool = False
-    once: bool = False
+    length: int = 0
     infinite: bool = False
     unit: str = ""
 
     def check(self, name: str, value: Any) -> None:
         """Raise SettingError where `value` of the setting `name` is outside the limits."""
-        if self.filled and len(value) == 0:
-            raise SettingError(f"{name}: expected at least one value, found an empty list")
-        if self.once:
-            for i, item in enumerate(value):
-                if item in value[:i]:
-                    raise SettingError(f"{name}: expected each value once, found {item} twice")
+        if self.filled:
+            _check_listed(name, value)
+        if self.length and len(value) != self.length:
+            raise SettingError(f"{name}: expected {self.length} values, found {len(value)}")
         if self.keys:
             one_of(name, list(value), self.keys)
         for item in _items(value):
-            if self.choices:
-                one_of(name, item, self.choices)
-            elif (
-                not all(keeps(item, limit) for _, _, limit, keeps in self._bounds)
-                and item != self.off
-            ):
-                raise SettingError(f"{name}: expected {self._words}, found {short(item)}")
-            elif isinstance(item, float) and not (math.isfinite(item) or self._infinite(item)):
-                raise SettingError(f"{name}: expected a finite number, found {item}")
+            self._check_item(name, item)
+
+    def _check_item(self, name: str, item: Any) -> None:
+        if self.choices:
+            one_of(name, item, self.choices)
+            return
+        inside = all(keeps(item, limit) for _, _, limit, keeps in self._bounds)
+        if not inside and item != self.off:
+            raise SettingError(f"{name}: expected {self._words}, found {short(item)}")
+        if isinstance(item, float) and not (math.isfinite(item) or self._infinite(item)):
+            raise SettingError(f"{name}: expected a finite number, found {item}")
+        if isinstance(item, int) and abs(item) > LARGEST:
+            raise SettingError(f"{name}: expected a whole number of 64 bits, found {short(item)}")
 
     def _infinite(self, item: float) -> bool:
         return self.infinite and math.isinf(item)
@@ -118,6 +124,8 @@ class Limits:
     def __str__(self) -> str:
         """As `hess-run show` prints it: 'one of relu, tanh', '> 0 and < 1', '>= 1 steps'."""
         texts = [f"keys {', '.join(self.keys)}"] if self.keys else []
+        if self.length:
+            texts += [f"{self.length} values"]
         if self.choices:
             texts += [f"one of {', '.join(map(str, self.choices))}"]
         bounds = " and ".join(f"{sign} {limit:g}" for _, sign, limit, _ in self._bounds)
@@ -125,6 +133,15 @@ class Limits:
         if bounds or self.unit:
             texts += [f"{off}{bounds} {self.unit}".strip()]
         return "; ".join(texts)
+
+
+def _check_listed(name: str, values: Sequence[Any]) -> None:
+    """Refuse an empty list, and a value that is in it twice."""
+    if len(values) == 0:
+        raise SettingError(f"{name}: expected at least one value, found an empty list")
+    for i, item in enumerate(values):
+        if item in values[:i]:
+            raise SettingError(f"{name}: expected each value once, found {item} twice")
 
 
 ANY_NUMBER = Limits()
@@ -218,7 +235,7 @@ def grid(default: Any = MISSING, **limits: Any) -> Any:
     """
     if default is not MISSING:
         default = list(default)
-    return _field(default, {"grid": True}, {"filled": True, "once": True, **limits})
+    return _field(default, {"grid": True}, {"filled": True, **limits})
 
 
 def report_only(default: Any = MISSING, **limits: Any) -> Any:

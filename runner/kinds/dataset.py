@@ -24,8 +24,8 @@ class ImageSettings:
 
     kind: str = kind("images")
     classes: int = setting(10, above=0)
-    mean: list[float] = setting([0.5, 0.5, 0.5])
-    std: list[float] = setting([0.5, 0.5, 0.5], above=0)
+    mean: list[float] = setting([0.5, 0.5, 0.5], length=3)
+    std: list[float] = setting([0.5, 0.5, 0.5], length=3, above=0)
     train: int = setting(50000, above=0)
     test: int = setting(10000, above=0)
     seeded: ClassVar[bool] = True

@@ -56,6 +56,10 @@ hsr_gradient experiment.fixed_sample=50 | fixed_sample: expected 0 to 49, found 
 hsr_regularization dataset.inputs=3 | decision boundaries
 hsr_flat_training experiment.train=1400 | at most the 1797 examples
 hsr_stochastic experiment.probe_counts=[1] | at least 2
+hsr_stochastic experiment.probe_counts=[] | probe_counts: expected at least one value
+hsr_stochastic experiment.hidden=99999999999999999999 | hidden: expected a whole number of 64 bits
+ws_bound dataset.test=[10,10] | dataset.test: expected each value once, found 10 twice
+attention_newton experiment.lbfgs_memory=-1 | lbfgs_memory: expected a value above zero
 attention_hessian experiment.search=[ascent] experiment.tokens=[8] experiment.width=[8] \
 | expected at least one cell
 attention_hessian experiment.radius=[1.0] | above 1
@@ -81,6 +85,7 @@ exp1_resonance model=diamond | takes another kind of model: bottleneck_mlp, mlp,
 exp1_resonance metric=blocks | no such choice; known: inter_layer
 exp1_resonance training=descent | takes another kind of training: minibatch
 attention_hessian dataset=cifar10 | does not use this group
+exp1_resonance dataset.mean=[1,1] | dataset.mean: expected 3 values, found 2
 exp1_resonance dataset.classes=5 | dataset.classes: expected 10 for cifar10, found 5
 exp1_resonance dataset.train=50001 | dataset.train: expected at most 50000
 exp5_attention model.width=8 | model.width: expected the tokens' 16, found 8

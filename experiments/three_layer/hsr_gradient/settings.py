@@ -47,8 +47,10 @@ class HsrGradient(ThreeLayerStudy):
     timed_samples: int = c.setting(above=0, figures=("Fig. 2",))
     timed_units: list[int] = c.free(above=0, figures=("Fig. 2",))
     timed_sizes: list[int] = c.free(above=0, figures=("Fig. 2",))
-    cost_units: list[int] = c.since([5, 10, 20, 40, 80, 160, 320], free=True, above=0)
-    cost_sizes: list[int] = c.since([100 * 2**k for k in range(11)], free=True, above=0)
+    cost_units: list[int] = c.since([5, 10, 20, 40, 80, 160, 320], free=True, above=0, filled=True)
+    cost_sizes: list[int] = c.since(
+        [100 * 2**k for k in range(11)], free=True, above=0, filled=True
+    )
     pairwise_samples: int = c.since(6400, free=True, above=0)
     numerical_samples: int = c.since(800, free=True, above=0)
     numerical_units: int = c.since(320, free=True, above=0)
@@ -66,7 +68,7 @@ class HsrGradient(ThreeLayerStudy):
     rate: float = c.setting(above=0)
     stop_ratio: float = c.setting(above=0)
     fixed_sample: int = c.setting(at_least=0)
-    covariance: list[float] = c.free(above=-1, below=1, figures=("Fig. 5",))
+    covariance: list[float] = c.free(above=-1, below=1, filled=True, figures=("Fig. 5",))
     covariance_samples: int = c.setting(above=0, figures=("Fig. 5",))
     covariance_activation: list[str] = c.setting(choices=("linear", "sigmoid"))
     covariance_draws: int = c.free(above=0, figures=("Fig. 5",))
@@ -114,7 +116,7 @@ class HsrStochastic(c.Experiment):
     measure = "experiments.three_layer.hsr_gradient.probes:measure"
     analysis = "experiments.three_layer.hsr_gradient.probes:HsrStochasticAnalysis"
 
-    probe_counts: list[int] = c.setting(at_least=2)
+    probe_counts: list[int] = c.setting(at_least=2, filled=True)
     repeats: int = c.setting(above=0)
     hidden: int = c.setting(above=0)
 
