@@ -150,17 +150,19 @@ class _Report:
         return []
 
     def summary(self) -> str:
-        """The hand-written summary in the paper's scope; where cells are missing only one that is
-        written for partial results."""
+        """The hand-written summary in the paper's scope; where cells or seeds are missing only one
+        that is written for partial results."""
         experiment = self.material.judged.experiment
         path = summary_path(self.manifest["experiment"], experiment)
         judged = self.material.judged.tables
-        if path is None or not (judged and self.material.scope.is_papers):
+        scope = self.material.scope
+        if path is None or not (judged and scope.is_papers):
             return ""
         if self.manifest["changed"]:
             return ""
         template = path.read_text(encoding="utf-8")
-        if not template or (self.manifest["missing"] and PARTIAL not in template):
+        is_partial = self.manifest["missing"] or scope.lost or scope.unmeasured
+        if not template or (is_partial and PARTIAL not in template):
             return ""
         tables = (self.findings.claims, self.findings.scorecard, judged)
         return self.failures.guard("summary", lambda: summary(template, *tables), "")

@@ -192,10 +192,12 @@ def test_a_summary_stands_in_the_report_of_all_cells_and_not_in_that_of_a_part(
     path = tmp_path / "demo.md"
     path.write_text("The ratio is {{ mean('ratios', 'ratio') }}.")
     monkeypatch.setattr("runner.report.write.summary_path", lambda name, experiment: path)
-    for folder, missing, said in (("all", [], True), ("part", ["cell c"], False)):
+    of_one_seed = Scope(paper="WS bound", lost=("4 of 5 seeds missing (43, 44, 45, 46)",))
+    cases = (("all", [], None), ("part", ["cell c"], None), ("seed", [], of_one_seed))
+    for folder, missing, scope in cases:
         out = tmp_path / folder / "demo"
-        report(out, missing=missing)
-        assert ("The ratio is 0.8." in (out / "report.md").read_text()) is said
+        report(out, missing=missing, scope=scope)
+        assert ("The ratio is 0.8." in (out / "report.md").read_text()) is (folder == "all")
 
 
 def counted(verdicts, *of_each):
