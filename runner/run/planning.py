@@ -226,13 +226,10 @@ def _summary(job: Job, cells: Sequence[Planned]) -> str:
 def _changed_code(job: Job, cells: Iterable[Planned]) -> list[str]:
     """One line where stored cells were measured by other code than the present one."""
     digests = {one.code for one in cells if one.code}
-    changed: set[str] = set()
-    for folder in (job.store.root, published_folder(job.name)):
-        if folder is not None:
-            changed.update(code.changes(job.experiment, digests, folder))
-    if not changed:
+    folders = filter(None, (job.store.root, published_folder(job.name)))
+    names = code.changes(job.experiment, digests, folders)
+    if not names:
         return []
-    names = sorted(changed)
     more = f" and {len(names) - NAMED} more files" if len(names) > NAMED else ""
     return [
         f"{job.name}: stored cells were measured by other code: changed since: "

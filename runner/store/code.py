@@ -142,8 +142,12 @@ def changed(experiment: Experiment, table: Table) -> list[str]:
     return sorted(found)
 
 
-def changes(experiment: Experiment, digests: Iterable[str], folder: Path) -> list[str]:
-    """The files that have changed since cells with these digests were measured.
+UNRECORDED = f"files that no {FILE} next to the cells names"
+
+
+def changes(experiment: Experiment, digests: Iterable[str], folders: Iterable[Path]) -> list[str]:
+    """The files that have changed since cells with these digests were measured, and `UNRECORDED`
+    for other code of which no table is known.
 
     Parameters
     ----------
@@ -151,10 +155,14 @@ def changes(experiment: Experiment, digests: Iterable[str], folder: Path) -> lis
         Whose code it is.
     digests
         Of stored cells, `PUBLISHED` for published ones.
-    folder
-        With code.json.
+    folders
+        With code.json; that of the published cells last.
     """
-    now = digest_of(experiment)
-    tables = read(folder)
-    known = [tables[key] for key in set(digests) - {now} if key in tables]
-    return sorted({name for table in known for name in changed(experiment, table)})
+    tables: dict[str, Table] = {}
+    for folder in folders:
+        tables |= read(folder)
+    others = {*digests} - {digest_of(experiment)}
+    found = {name for key in others & {*tables} for name in changed(experiment, tables[key])}
+    if others - {*tables, PUBLISHED}:
+        found.add(UNRECORDED)
+    return sorted(found)

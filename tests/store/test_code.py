@@ -51,19 +51,20 @@ def changed(mine, file, text, key=code.PUBLISHED):
     folder, experiment = mine
     (folder / file).write_text(text)
     forget()
-    return code.changes(experiment, [key], folder)
+    return code.changes(experiment, [key], [folder])
 
 
 def test_a_file_counts_as_changed_when_its_code_does(mine):
     folder, experiment = mine
     code.publish(folder, experiment)
-    assert code.changes(experiment, [code.PUBLISHED], folder) == []
+    assert code.changes(experiment, [code.PUBLISHED], [folder]) == []
     assert changed(mine, "measure.py", '"""Other words."""\nFACTOR = 2.0\n') == []
     assert changed(mine, "report.py", "x = 1\n") == []
     assert changed(mine, "measure.py", MEASURE.replace("2.0", "3.0")) == ["measure.py"]
     assert changed(mine, "measure.py", MEASURE) == []
     assert changed(mine, "more.py", "") == ["more.py"]
-    assert code.changes(experiment, ["unknown"], folder) == []
+    assert code.changes(experiment, ["unknown"], [folder]) == [code.UNRECORDED]
+    assert code.changes(experiment, [code.PUBLISHED], []) == []
 
 
 def test_cells_of_ones_own_are_compared_with_the_code_of_their_own_time(mine):
@@ -74,7 +75,7 @@ def test_cells_of_ones_own_are_compared_with_the_code_of_their_own_time(mine):
     code.record(folder, experiment)
     assert set(code.read(folder)) == {before, code.digest_of(experiment)}
     (folder / code.FILE).write_text("torn")
-    assert code.changes(experiment, [before], folder) == []
+    assert code.changes(experiment, [before], [folder]) == [code.UNRECORDED]
 
 
 def test_a_run_with_other_code_says_so_in_one_line(toy_conf, tmp_path, monkeypatch):  # noqa: F811
