@@ -129,6 +129,27 @@ class Perturbations:
             run()
         return found
 
+    def with_slopes(
+        self, evaluate: Callable[[], Tensor], slopes: Callable[[Tensor, list[Tensor]], list[Tensor]]
+    ) -> Values:
+        """Outputs of the layers next to the slopes of a value by them, each scaled to 1."""
+        outputs: Values = {}
+        shifts: Values = {}
+
+        def shift(name: str, output: Tensor) -> Tensor | None:
+            if torch._C._functorch.is_functorch_wrapped_tensor(output):
+                return None
+            outputs[name] = output.detach().clone()
+            shifts[name] = torch.zeros_like(outputs[name]).requires_grad_()
+            return output + shifts[name]
+
+        with self._hooked(shift):
+            by_output = slopes(evaluate(), [*shifts.values()])
+        found = {}
+        for name, slope in zip(outputs, by_output, strict=True):
+            found[name] = torch.stack([_scaled(outputs[name]), _scaled(slope)], -1)
+        return found
+
     def settle(
         self,
         whole: Record,
@@ -137,7 +158,8 @@ class Perturbations:
         outputs: Callable[[], tuple[Values, int, Values]],
     ) -> None:
         """Shapes of the perturbations, from outputs with all examples and, in turn, with fewer of
-        them. outputs: of some examples, how many, and of these with the last one first."""
+        them. outputs: with slopes, of some examples, how many, and of these with the last one
+        first."""
         if not whole:
             raise MeasurementError(f"none of the layers {some(self.picks)} is called: name others")
         open_names = {name for name, (_, _, _, inside) in whole.items() if not inside}
@@ -224,6 +246,12 @@ class Perturbations:
 
     def scale(self, steps: Values, values: Values) -> None:
         """A perturbation has root mean square 1."""
+
+
+def _scaled(t: Tensor) -> Tensor:
+    finite = t.nan_to_num(0.0, 0.0, 0.0)
+    largest = finite.abs().max()
+    return finite / largest if float(largest) > 0 else finite
 
 
 def _position(leaves: list[Any], output: Any, pick: Pick, layer: str) -> int:

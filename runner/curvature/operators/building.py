@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from runner.curvature.function.data import Batch, layouts
 from runner.curvature.function.errors import MeasurementError, require_counts
-from runner.curvature.function.function import Function, NotScalar, Point
+from runner.curvature.function.function import Function, NotScalar, Point, gradients
 from runner.curvature.function.variables import Perturbations, Record, seen
 from runner.curvature.function.vectors import Values
 from runner.curvature.function.weights import adds_up
@@ -107,8 +107,7 @@ def record_layers(function: Function, data: Data) -> None:
         assert layout is not None
         count = min(CHECKED, layout.examples)
         few = layout.cut(batch, 0, count)
-        first = _recorded(function, few, copied)
-        return first, count, _recorded(function, layout.rolled(few), copied)
+        return _with_slopes(function, few), count, _with_slopes(function, layout.rolled(few))
 
     examples = 1 if layout is None else layout.examples
     variables.settle(_recorded(function, batch, seen), examples, fewer, outputs)
@@ -135,8 +134,17 @@ def require_dimension(function: Function, data: Data, verdicts: Verdicts) -> Non
             return
 
 
-def copied(output: Tensor) -> Tensor:
-    return output.detach().clone()
+def _with_slopes(function: Function, piece: Batch) -> Values:
+    """Outputs of the layers next to the slopes of the loss by them: the outputs of a layer that is
+    initialised to zero do not tell which row belongs to which example."""
+    variables = function.variables
+    assert isinstance(variables, Perturbations)
+    function.averages = True
+    try:
+        with function.at(Point({}), 1):
+            return variables.with_slopes(lambda: function.evaluate(piece)[1], gradients)
+    finally:
+        function.averages = False
 
 
 def _recorded(function: Function, piece: Batch, see: Callable[[Tensor], T]) -> dict[str, T]:

@@ -147,9 +147,10 @@ class LayerOperator(FunctionOperator):
     Notes
     -----
     The dimension of examples is the one that shrinks in a run with one example fewer. Of flattened
-    tokens, (B T, d) or (T B, d), e has the shape (T, d), by where rows are found when the examples
-    change places; where they are found nowhere (packed sequences of several lengths), e has the
-    shape (d,). Where no dimension shrinks, that of the output.
+    tokens, (B T, d) or (T B, d), e has the shape (T, d), by where rows, and slopes of the loss by
+    them, are found when the examples change places; where they are found nowhere (packed sequences
+    of several lengths), or everywhere, e has the shape (d,). Where no dimension shrinks, that of
+    the output.
 
     Examples
     --------

@@ -465,6 +465,26 @@ def test_the_tokens_of_an_example_are_found_wherever_they_lie(order, counts, bud
     assert relative(operator.dense(), of_tokens(module, x, y, counts)) < within
 
 
+@pytest.mark.parametrize("order", FLAT)
+@pytest.mark.parametrize("weight, bias", [(0.0, 0.0), (1e-4, 1.0)])
+def test_the_tokens_of_a_layer_of_almost_one_output_are_found_by_slopes(order, weight, bias):
+    """As of a branch that is initialised to zero."""
+    module = tokens(order, nn.Identity())
+    with torch.no_grad():
+        module.layer.weight *= weight
+        module.layer.bias.fill_(bias)
+    x, y = normal(9, T, 3), Y[:9]
+    operator = LayerOperator(module, CROSS, (x, y), ["layer"])
+    assert relative(operator.dense(), of_tokens(module, x, y, [9])) < 1e-12
+
+
+def test_tokens_that_nothing_tells_apart_share_a_perturbation():
+    module = tokens("tokens, examples", nn.Identity())
+    x, y = torch.ones(4, T, 3).double(), torch.zeros(4).long()
+    alike = Own(lambda m, x: m.layer(x.flatten(0, 1)).view(x.shape).mean(1), layer=module.layer)
+    assert LayerOperator(alike, CROSS, (x, y), ["layer"]).sizes == {"layer": 3}
+
+
 def packed(m, x, lengths):
     inside = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     inside = inside._replace(data=m.layer(torch.tanh(inside.data)))
