@@ -49,6 +49,7 @@ class Symmetric:
         self.products = 0
         self.exponent = 0
         self._scaled = False
+        self._first_size = 0.0
         self._compared = False
         self._apply, shape, self.dtype, self.device, self._several = _products(operator)
         if hasattr(operator, "refuse_changes"):  # weights, data or numbers that a network reads
@@ -84,10 +85,12 @@ class Symmetric:
         return images
 
     def _compare(self, vectors: Tensor, images: Tensor) -> None:
-        """z · H w next to w · H z."""
+        """z · H w next to w · H z, relative to the first product where these are its rounding, as
+        of vectors in the null space."""
         self._compared = True
         products = vectors @ images.mT
-        largest = float(vectors.norm(dim=1).max() * images.norm(dim=1).max())
+        size = max(float(images.norm(dim=1).max()), self._first_size)
+        largest = float(vectors.norm(dim=1).max()) * size
         self.refuse_skew(float((products - products.mT).abs().max()), largest)
 
     def refuse_skew(self, skew: float, largest: float) -> None:
@@ -104,6 +107,7 @@ class Symmetric:
             raise NotFiniteError(NOT_FINITE)
         exponent = math.frexp(largest)[1]
         self.exponent = exponent if abs(exponent) > ORDINARY else 0
+        self._first_size = ldexp(largest, -self.exponent)
         self._scaled = largest > 0
 
     def restored(self, values: Tensor) -> Tensor:

@@ -501,6 +501,16 @@ def test_products_that_are_not_of_a_symmetric_matrix_are_refused(estimate):
         estimate(SimpleNamespace(size=150, matvec=shifted.__matmul__))
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-40])
+def test_rounding_in_the_null_space_is_no_skew(scale):
+    """The first vectors that are multiplied together are orthogonal to the one of the sketch."""
+    values = torch.zeros(150).double()
+    values[0] = 3 * scale
+    for seed in range(5):
+        found = rc.trace_estimate(symmetric(values), 4, "hutch++", generator=seeded(seed))
+        assert found.value == pytest.approx(3 * scale)
+
+
 def test_mistakes_of_eigenpairs_say_what_to_do():
     matrix = torch.eye(150)
     with refusal("k as a whole number of at least 1"):
