@@ -16,6 +16,10 @@ from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.result import TensorResult, short
 
+LEAST = 5
+"""Products below which the signs of two components are too often the same, up to one sign of all:
+the entry of a row with two components would have the error 0."""
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class DiagonalEstimate(TensorResult):
@@ -61,7 +65,7 @@ def diagonal_estimate(
     operator, generator, progress, budget
         As for `trace_estimate`.
     products
-        Number of products, at least 2. With n or more of them the diagonals are exact.
+        Number of products, at least 5. With n or more of them the diagonals are exact.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def diagonal_estimate(
     Raises
     ------
     ValueError
-        For fewer than 2 products.
+        For fewer than 5 products.
 
     Notes
     -----
@@ -81,12 +85,14 @@ def diagonal_estimate(
     --------
     >>> import torch
     >>> from runner.curvature import diagonal_estimate
-    >>> estimate = diagonal_estimate(torch.diag(torch.arange(100.0)), 4)
+    >>> estimate = diagonal_estimate(torch.diag(torch.arange(100.0)), 5)
     >>> estimate.value[7], estimate.square.value[7]
     (tensor(7., dtype=torch.float64), tensor(49., dtype=torch.float64))
     """
-    require_counts(2, products=products)
+    require_counts(1, products=products)
     symmetric = Symmetric(operator)
+    if products < min(LEAST, symmetric.size):
+        raise ValueError(f"expected at least {LEAST} products for an interval, got {products}")
     return _Diagonal(symmetric, products, own_generator(generator)).run(budget, progress)
 
 

@@ -234,22 +234,35 @@ def test_sketches_win_where_the_spectrum_decays():
 
 
 def test_the_diagonals_and_their_intervals():
-    matrix, repeats = symmetric(SPECTRA["indefinite"]), 40
+    matrix = symmetric(SPECTRA["indefinite"])
     exact = rc.diagonal_estimate(matrix, 150)
     assert torch.allclose(exact.value, matrix.diagonal())
     assert torch.allclose(exact.square.value, (matrix @ matrix).diagonal())
+
+
+def two_by_two():
+    """Signs of the two components of a row agree often."""
+    return torch.block_diag(*(k * torch.ones(2, 2) for k in range(1, 76))).double()
+
+
+@pytest.mark.parametrize("make", [lambda: symmetric(SPECTRA["indefinite"]), two_by_two])
+def test_intervals_of_the_diagonals_cover(make):
+    matrix, repeats = make(), 40
+    exact = rc.diagonal_estimate(matrix, 150)
 
     def share(found, truth):
         inside = (found.low <= truth.value) & (truth.value <= found.high)
         return float(inside.double().mean())
 
-    for products in (4, 30):
+    for products in (5, 30):
         covered = torch.zeros(2)
         for seed in range(repeats):
             found = rc.diagonal_estimate(matrix, products, generator=seeded(seed))
             shares = share(found, exact), share(found.square, exact.square)
             covered += torch.tensor(shares) / repeats
-        assert (covered > 0.92).all() and (covered < 0.985).all(), covered
+        assert (covered > 0.92).all() and (covered < 0.999).all(), covered
+    with refusal("at least 5 products"):
+        rc.diagonal_estimate(matrix, 4)
 
 
 # ---------------------------------------------------------------------------------------- density
