@@ -85,8 +85,8 @@ def toy_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def forget() -> None:
     """Files are read once a process; tests change them."""
-    names = (files.experiment_file, files.experiment_class, compose.preview, compose._composition)
-    for read in (files.load, *names):
+    composed = (compose._layers, compose._composition, compose.preview)
+    for read in (files.load, files.experiment_file, files.experiment_class, *composed):
         read.cache_clear()
 
 

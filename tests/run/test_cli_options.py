@@ -286,8 +286,8 @@ def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
         "import os, sys, signal\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background
         "from runner import cli\nfrom runner.run.config import compose\n"
-        f"whole = compose.merged\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
-        "    return whole(*a, **k)\ncompose.merged = stop\n"
+        f"whole = compose._merged\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
+        "    return whole(*a, **k)\ncompose._merged = stop\n"
         "sys.argv = ['hess-run', 'experiment=toy']\ncli.main()\n"
     )
     words, env = [sys.executable, "-c", code], command_environment()

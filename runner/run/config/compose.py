@@ -12,10 +12,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, cast
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.run.config import files
@@ -27,7 +28,6 @@ from runner.run.config.files import (
     fitting,
     kind_class,
     load,
-    merged,
 )
 from runner.run.config.overrides import (
     KNOWN_KEYS,
@@ -118,7 +118,8 @@ def _built(name: str, words: Sequence[str], given: set[str]) -> Composition:
     chosen = _chosen(name, parsed)
     raw = _merged(name, chosen, parsed)
     values = _resolved(raw)
-    settings = {key: raw.get(key) for key in (*GROUPS, "experiment")}
+    written = cast(dict[str, Any], OmegaConf.to_container(raw))
+    settings = [written.get(key) for key in (*GROUPS, "experiment")]
     references = re.findall(r"\$\{([^}]*)", str(settings))
     repeats = all(
         re.fullmatch(rf"({'|'.join(GROUPS)}|experiment)\.[\w.]+", reference)
@@ -171,25 +172,31 @@ def _base() -> tuple[dict[str, Any], dict[str, Any]]:
     return chosen, {key: node[key] for key in TOP_LEVEL if key in node}
 
 
-def _merged(name: str, chosen: Mapping[str, str | None], words: Sequence[Word]) -> dict[str, Any]:
-    """All layers, references not resolved."""
-    values = _base()[1]
-    for group in GROUPS:
-        choice = chosen.get(group)
-        values[group] = None if choice is None else load(files.find(group, choice))
+@cache
+def _layers(name: str, chosen: tuple[tuple[str, str | None], ...], *_folders: object) -> DictConfig:
+    """All files, one over the other."""
+    groups: dict[str, Any] = dict.fromkeys(GROUPS)
+    for group, choice in chosen:
+        if group in groups and choice is not None:
+            groups[group] = load(files.find(group, choice))
     body = dict(experiment_file(name).body)
     body.pop("profiles", None)
-    values = merged(values, body)
+    return cast(DictConfig, OmegaConf.merge(_base()[1], groups, body))
+
+
+def _merged(name: str, chosen: Mapping[str, str | None], words: Sequence[Word]) -> DictConfig:
+    """All layers, references not resolved."""
+    values = deepcopy(_layers(name, tuple(chosen.items()), files.CONF, files.added()))
     for word in words:
         if word.key not in (*GROUPS, "profile", "experiment") or word.override.package is not None:
-            values = _with(values, word, name)
+            _set(values, word, name)
     return values
 
 
-def _with(values: dict[str, Any], word: Word, name: str) -> dict[str, Any]:
-    """The values after one override. Raises SettingError for a key that nothing declares."""
+def _set(values: DictConfig, word: Word, name: str) -> None:
+    """One override. Raises SettingError for a key that nothing declares."""
     parts = word.key.split(".")
-    node: Any = values
+    node: Any = OmegaConf.to_container(values)
     for part in parts:
         node = node.get(part, KeyError) if isinstance(node, Mapping) else KeyError
     override = word.override
@@ -201,23 +208,19 @@ def _with(values: dict[str, Any], word: Word, name: str) -> dict[str, Any]:
     if override.is_delete():
         if word.key in TOP_LEVEL:
             raise SettingError(_kept(word.key, "VALUE"))
-        return _without(values, parts)
+        parent = values
+        for part in parts[:-1]:
+            parent = parent[part]
+        del parent[parts[-1]]
+        return
     above = word.value
     for part in reversed(parts):
         above = {part: above}
-    return merged(values, above)
+    values.merge_with(above)
 
 
 def _kept(key: str, value: str) -> str:
     return f"{key} cannot be removed; set it with {key}={value}"
-
-
-def _without(values: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
-    first, *rest = parts
-    kept = {key: value for key, value in values.items() if key != first}
-    if rest:
-        return {**kept, first: _without(values[first], rest)}
-    return kept
 
 
 def _unknown(key: str, name: str) -> str:
@@ -236,10 +239,10 @@ def _unknown(key: str, name: str) -> str:
     return f"{short(key)} is not a setting of {name}{hint}; known: {known}"
 
 
-def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
+def _resolved(values: DictConfig) -> dict[str, Any]:
     """The values with every ${reference} replaced. Raises SettingError, which names the key."""
     try:
-        return OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)  # type: ignore
+        return OmegaConf.to_container(values, resolve=True)  # type: ignore[return-value]
     except Exception as error:  # of a resolver, too
         if was_interrupted(error):
             raise KeyboardInterrupt from error

@@ -111,11 +111,6 @@ def load(path: Path) -> dict[str, Any]:
     return content  # type: ignore[return-value]
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`, references as they stand."""
-    return OmegaConf.to_container(OmegaConf.merge(below, above))  # type: ignore[return-value]
-
-
 def comments(path: Path) -> dict[str, str]:
     """The comment of each key of a YAML file, over all of its lines: unit, meaning and place in the
     paper.
@@ -182,7 +177,7 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
     if path.read_text(encoding="utf-8-sig").partition("\n")[0].strip() != "# @package _global_":
         raise SettingError(f"{where}: expected # @package _global_ as its first line")
     chosen: dict[str, str] = {}
-    body: dict[str, Any] = {}
+    layers: list[Mapping[str, Any]] = []
     items = own.get("defaults") or []
     if not isinstance(items, list):
         raise SettingError(f"{where}: expected a list under defaults, found {short(repr(items))}")
@@ -192,7 +187,7 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
                 continue
             base = experiment_file(item.removeprefix("/experiment/"), (*trail, name))
             chosen |= base.choices
-            body = merged(body, base.body)
+            layers.append(base.body)
         else:
             group, choice = _override(item, where)
             chosen[group] = choice
@@ -201,8 +196,9 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
             raise SettingError(
                 f"{where}: {short(key)} is not a setting{did_you_mean(key, FILE_KEYS)}"
             )
-    body = merged(body, {key: value for key, value in own.items() if key != "defaults"})
-    return ExperimentFile(path, chosen, body)
+    layers.append({key: value for key, value in own.items() if key != "defaults"})
+    body = OmegaConf.to_container(OmegaConf.merge(*layers))
+    return ExperimentFile(path, chosen, body)  # type: ignore[arg-type]
 
 
 def _override(item: Any, where: str) -> tuple[str, str]:
