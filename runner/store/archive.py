@@ -81,8 +81,8 @@ class Archive(CellFiles):
     error: why the file as a whole cannot be read; it then has no cells.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
+    def __init__(self, path: Path, experiment: str = "") -> None:
+        super().__init__(experiment)
         self.path = path
         self.error = ""
         self._entries: dict[str, dict[str, zipfile.ZipInfo]] = {}
@@ -111,7 +111,7 @@ class Archive(CellFiles):
     def read(self, name: str, file: str, most: int) -> bytes:
         entry = self._entries.get(name, {}).get(file)
         if entry is None:
-            raise Damaged(self.error or f"{file}: is not in the archive")
+            raise Damaged(self.error or f"expected {name}/{file} in the archive, found none")
         if entry.file_size > most or entry.compress_size > entry.file_size + 1024:
             raise Damaged(f"{file}: expected {most} bytes at most, found {entry.file_size}")
         try:
@@ -134,8 +134,8 @@ class Archive(CellFiles):
 
 
 @lru_cache(maxsize=64)
-def _opened(path: Path, *state: int) -> Archive:
-    return Archive(path)
+def _opened(path: Path, experiment: str, *state: int) -> Archive:
+    return Archive(path, experiment)
 
 
 def archive_bytes(files: Iterable[tuple[str, bytes]]) -> bytes:
@@ -197,7 +197,7 @@ def published_cells(experiment: str) -> Archive | None:
         found = os.stat(folder / CELLS)
     except OSError:
         return None
-    return _opened(folder / CELLS, found.st_ino, found.st_size, found.st_mtime_ns)
+    return _opened(folder / CELLS, experiment, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def report_folders(outputs: Path) -> list[Path]:

@@ -154,10 +154,12 @@ def check_tables(meta: Mapping[str, Any], read: Callable[[str, int], bytes]) -> 
 class CellFiles(ABC):
     """The cells of one experiment in one place.
 
-    damaged: cell -> why it cannot be used, for every damaged cell that was read.
+    experiment: its name, "" for any. damaged: cell -> why it cannot be used, for every damaged cell
+    that was read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, experiment: str = "") -> None:
+        self.experiment = experiment
         self.damaged: dict[str, str] = {}
         self._checked: dict[str, Any] = {}
 
@@ -184,7 +186,11 @@ class CellFiles(ABC):
 
     def meta(self, name: str) -> dict[str, Any]:
         """Content of cell.json, checked. Raises Damaged."""
-        return check_cell(name, self.read(name, CELL_JSON, MOST_META))
+        meta = check_cell(name, self.read(name, CELL_JSON, MOST_META))
+        found = meta["experiment"]
+        if self.experiment not in ("", found):
+            raise Damaged(f"expected a cell of {self.experiment}, found one of {short(found)}")
+        return meta
 
     def cell(self, name: str) -> Stored:
         """A usable cell. Raises Damaged.

@@ -62,8 +62,8 @@ class Store:
         self.locks = self.root / ".locks"
         self.states = Path(os.path.abspath(self.root)) / "checkpoints"  # asked for inside a cell
         self.experiment = experiment
-        self.working = Working(self.cells)
-        self.folders = Folders(self.cells)
+        self.working = Working(self.cells, experiment)
+        self.folders = Folders(self.cells, experiment)
         self.archive = published_cells(experiment) if published else None
         self.own = (self.working, self.folders)
         self.layers: tuple[CellFiles, ...] = (*self.own, *([self.archive] if self.archive else ()))

@@ -20,8 +20,8 @@ SUFFIX = ".zip"
 class _Places(CellFiles):
     """Cells in one folder, each in a file or folder that has its name."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__()
+    def __init__(self, root: Path, experiment: str = "") -> None:
+        super().__init__(experiment)
         self.root = root
 
     @abstractmethod

@@ -301,6 +301,25 @@ def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(
     assert [path.read_bytes() for path in kept] == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("as_zip", [True, False])
+def test_a_whole_cell_in_the_folder_of_another_experiment_is_named_and_kept(
+    outputs, store, capsys, as_zip
+):
+    if not as_zip:
+        as_folders(store.cells)
+    strayed = min(store.cells.iterdir())
+    place = outputs / "other" / "cells" / strayed.name
+    place.parent.mkdir(parents=True)
+    strayed.rename(place)
+    reason = "(expected a cell of other, found one of toy)"
+    assert check_store(outputs) == 1
+    assert f"other: damaged cell {place.stem} {reason}" in capsys.readouterr().out
+    other = Store(outputs, "other")
+    assert not other.has(place.stem) and reason in other.quarantine(place.stem)
+    assert [path.name for path in (other.root / "quarantine").iterdir()].count(place.name) == 1
+    assert place.stem not in store.names() and check_store(outputs) == 0
+
+
 class Evil:
     """What a foreign pickle may hold: a call, made when it is loaded."""
 
