@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+FITS = 1e-3
+"""Difference from rows in another order, relative to the largest, that is rounding."""
 
 
 class Perturbed(NamedTuple):
@@ -39,24 +43,27 @@ class Perturbed(NamedTuple):
         return apart.expand(sizes).flatten(dim, dim + 2)
 
     def arranged(self, rows: Tensor, examples: int, rolled: Tensor) -> Perturbed:
-        """With the place of the rows of an example, from what belongs to them, between -1 and 1,
-        and that of the examples in another order, the last one first. Where no place fits, or
-        several alike, e is added to every row."""
+        """With the place of the rows of an example, from outputs and slopes of the loss (..., 2),
+        between -1 and 1, and those of the examples in another order, the last one first. Where no
+        place fits, or several alike, e is added to every row."""
         dim = self.dim
         assert dim is not None
         of_one = self.shape[dim]
-        fits = rows.shape[dim] == of_one * examples and rows.shape == rolled.shape
+        comparable = rows.shape[dim] == of_one * examples and rows.shape == rolled.shape
         places = []
-        for outer in (k for k in range(1, of_one + 1) if fits and of_one % k == 0):
+        for outer in (k for k in range(1, of_one + 1) if comparable and of_one % k == 0):
             apart = rows.unflatten(dim, (outer, examples, of_one // outer))
             expected = apart.roll(1, dim + 1).flatten(dim, dim + 2)
-            places.append((float((expected - rolled).abs().max()), outer))
-        places = sorted(places)[:2]
-        misfit = places[0][0] if places else math.inf
+            misfits = (expected - rolled).abs().flatten(0, -2).amax(0).tolist()
+            if misfits[0] <= FITS:
+                places.append((*misfits, outer))
         rounding = torch.finfo(rows.dtype).eps
-        if misfit > 1e-3 or places[1][0] <= 10 * max(misfit, rounding):
-            return Perturbed((*self.shape[:dim], *self.shape[dim + 1 :]), dim)
-        return self._replace(outer=places[0][1])
+        for part in (0, 1):  # slopes where outputs do not tell: they know of dropout behind a layer
+            places.sort(key=itemgetter(part))
+            best, second = [*(place[part] for place in places), math.inf, math.inf][:2]
+            if best <= FITS and second > 10 * max(best, rounding):
+                return self._replace(outer=places[0][-1])
+        return Perturbed((*self.shape[:dim], *self.shape[dim + 1 :]), dim)
 
 
 def placed_by(

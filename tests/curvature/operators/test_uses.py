@@ -478,6 +478,12 @@ def test_the_tokens_of_a_layer_of_almost_one_output_are_found_by_slopes(order, w
     assert relative(operator.dense(), of_tokens(module, x, y, [9])) < 1e-12
 
 
+def test_tokens_are_found_by_outputs_where_a_fixed_draw_changes_slopes():
+    module = tokens("tokens, examples", nn.Dropout(0.5))
+    operator = LayerOperator(module, CROSS, (normal(9, T, 3), Y[:9]), ["layer"], seed=0)
+    assert operator.sizes == {"layer": 3 * T}
+
+
 def test_tokens_that_nothing_tells_apart_share_a_perturbation():
     module = tokens("tokens, examples", nn.Identity())
     x, y = torch.ones(4, T, 3).double(), torch.zeros(4).long()
