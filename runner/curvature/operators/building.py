@@ -105,9 +105,9 @@ def record_layers(function: Function, data: Data) -> None:
 
     def outputs() -> tuple[Values, int, Values]:
         assert layout is not None
-        count = min(CHECKED, layout.examples)
-        few = layout.cut(batch, 0, count)
-        return _with_slopes(function, few), count, _with_slopes(function, layout.rolled(few))
+        few, part = next(layout.mixed(batch, CHECKED))
+        rolled = _with_slopes(function, part.rolled(few))
+        return _with_slopes(function, few), part.examples, rolled
 
     examples = 1 if layout is None else layout.examples
     variables.settle(_recorded(function, batch, seen), examples, fewer, outputs)

@@ -484,6 +484,22 @@ def test_tokens_are_found_by_outputs_where_a_fixed_draw_changes_slopes():
     assert operator.sizes == {"layer": 3 * T}
 
 
+def sorted_by_expert(m, x):
+    """Each example goes to two of three experts: the rows of a layer are in the order of these."""
+    experts = torch.stack([x[:, 0] > 0, torch.ones(len(x)).bool(), x[:, 0] <= 0])
+    expert, example = experts.nonzero().T
+    h = m.layer(x[example]) * (1.0 + expert[:, None])
+    return torch.zeros(len(x), 3).double().index_add(0, example, h.sin())
+
+
+def test_places_of_rows_are_those_of_examples_from_all_over_a_batch():
+    """The first half goes to the same experts, in whose rows each example has a place."""
+    x = normal(16, 3)
+    x[:8, 0], x[8:, 0] = x[:8, 0].abs(), -x[8:, 0].abs()
+    routed = Own(sorted_by_expert, layer=nn.Linear(3, 3)).double()
+    assert LayerOperator(routed, CROSS, (x, Y[:1].expand(16)), ["layer"]).sizes == {"layer": 3}
+
+
 def test_tokens_that_nothing_tells_apart_share_a_perturbation():
     module = tokens("tokens, examples", nn.Identity())
     x, y = torch.ones(4, T, 3).double(), torch.zeros(4).long()
