@@ -346,7 +346,9 @@ def batches(problem: Problem) -> Tables:
         estimates |= {name: one for name, one in between.items() if "[" in name}
     except ValueError as error:
         failed = [{"quantity": "between layers", "value": math.nan, "status": one_line(error)}]
-    rows = [{"quantity": name, **one.to_dict(), "status": "ok"} for name, one in estimates.items()]
+    rows = []
+    for name, one in estimates.items():
+        rows.append({"quantity": name, **one.to_dict(), "status": one.reason or "ok"})
     return {"batches": rows + failed}
 
 

@@ -198,7 +198,8 @@ def _jackknife(measured: Measured, shares: Tensor) -> BatchEstimate:
     squares = [(h * value - (h - 1) * t - centre) ** 2 / (h - 1) for h, t in batches]
     error = math.sqrt(math.fsum(squares) / count)
     estimator_error = measured.absolute + measured.relative * abs(value)
-    return BatchEstimate(value, error, estimator_error, count)
+    reason = "a block is zero" if math.isnan(value) else ""
+    return BatchEstimate(value, error, estimator_error, count, reason)
 
 
 @dataclass(eq=False)

@@ -90,6 +90,13 @@ def test_of_a_network_with_its_gap():
     assert found["gap[0, 0]"].error > 0
 
 
+def test_numbers_of_a_zero_block_are_nan_with_a_reason():
+    matrix = torch.diag(torch.tensor([1.0, 2.0, 0.0, 0.0])).double()
+    found = rc.batch_errors([Grouped(matrix, a=slice(0, 2), b=slice(2, 4))] * 3)
+    assert {name for name, one in found.items() if one.reason} == {"C[a, b]", "D[a, b]", "D[b, b]"}
+    assert found["D[b, b]"].reason == "a block is zero"
+
+
 def test_batches_weigh_what_their_operators_say():
     net, x = tanh_net(4, 5, 3).double(), normal(8, 4)
 
