@@ -23,6 +23,7 @@ from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
 from runner.stats.tables import chosen, groups
+from runner.training.streams import PUBLISHED_SEEDS
 
 NAME = "exp2_bottleneck"
 KEYS = ["depth", "d_u", "checkpoint"]
@@ -273,11 +274,12 @@ def accuracy(tables: Tables) -> pd.DataFrame:
 
 def as_described(tables: Tables) -> pd.DataFrame:
     """The same numbers from exact blocks of networks of the base width that the text has, where
-    enough seeds are measured to judge them."""
+    enough seeds are measured to judge them; NaN for a published seed that others leave out."""
     rows = first(tables["far"])
     exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
     found = pd.concat([exact, accuracy(tables)], ignore_index=True)
-    networks = found.groupby(["metric", *KEYS])
-    seeds = networks["seed"].transform("nunique")
-    enough = found[seeds >= judge.FEWEST_SEEDS]
-    return enough.assign(paired=False, base_width=DESCRIBED_WIDTH)
+    seeds = found.pivot(index=["metric", *KEYS], columns="seed", values="value")
+    enough = seeds[seeds.count(axis=1) >= judge.FEWEST_SEEDS]
+    values = enough.reindex(columns=list(PUBLISHED_SEEDS)).reset_index()
+    rows = values.melt(["metric", *KEYS], var_name="seed")
+    return rows.assign(paired=False, base_width=DESCRIBED_WIDTH)

@@ -115,6 +115,13 @@ def test_networks_as_described_are_judged_by_exact_blocks_and_by_no_single_seed(
     assert init["measured_mean"].to_numpy() == pytest.approx(3.0) and set(init["n"]) == {5}
 
 
+def test_networks_as_described_that_one_seed_lacks_are_not_decided():
+    lacking = {name: table.query("seed != 46") for name, table in tables().items()}
+    rows = chosen(scores_of(lacking), way="as described")
+    assert set(rows["verdict"]) == {"inconclusive"} and set(rows["n"]) == {4}
+    assert rows["reason"].str.startswith("1 of 5 seeds infinite or missing").all()
+
+
 def test_only_the_published_base_width_has_networks_as_described_next_to_it():
     companion = PAPER.companions()[DESCRIBED].experiment
     assert companion.model.width == 256 and companion.companions() == {}
