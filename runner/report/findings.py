@@ -224,7 +224,7 @@ def _claims(analysis: Analysis, scope: Scope) -> pd.DataFrame:
 
 def within_scope(claim: Claim, scope: Scope) -> Claim:
     """The claim, without a verdict where the scope allows none; what was measured stays."""
-    decided = claim.verdict in ("confirmed", "refuted")
+    decided = claim.verdict in ("confirmed", "refuted", "minor error")
     if scope.is_papers and not (scope.lost and decided and not claim.independent):
         return claim
     open_ended = replace(claim, seeds_needed=NAN, undecidable="")

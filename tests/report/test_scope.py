@@ -54,6 +54,8 @@ def test_a_seed_without_cells_and_a_cell_that_failed_leave_nothing_decided(
     kept = within_scope(claim, scope)
     assert kept.verdict == ("inconclusive" if lost else "confirmed")
     assert kept.detail == "; ".join([*lost, "n = 3"])
+    trifle = within_scope(replace(claim, verdict="minor error"), scope)
+    assert trifle.verdict == ("inconclusive" if lost else "minor error")
     theorem = replace(claim, independent=True)
     assert within_scope(theorem, scope) == theorem
 

@@ -77,3 +77,11 @@ def test_what_a_value_could_move_is_inconclusive():
     assert list(found["seeds_needed"]) == [3] * 4
     theorem = undecided(made.assign(independent=True), first, "1 of 9 cells", 5)
     assert list(theorem["verdict"]) == verdicts and undecided(made, made, "", 5).equals(made)
+
+
+def test_a_minor_error_that_a_value_could_take_back_is_inconclusive():
+    about = {"detail": "n = 4", "seeds_needed": math.nan, "undecidable": ""}
+    made = pd.DataFrame([{"verdict": "minor error", **about}] * 2)
+    other = made.assign(verdict=["inconclusive", "minor error"])
+    found = undecided(made, other, "1 of 9 cells", 5)
+    assert list(found["verdict"]) == ["inconclusive", "minor error"]
