@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError, short
+from runner.contract.words import unquoted
 from runner.run.config import overrides
 from runner.run.nearest import did_you_mean, nearest
 from runner.run.options import read_options, shown_option
@@ -176,7 +177,7 @@ def parse(argv: Sequence[str]) -> Call:
     for word in others:
         key, _, value = word.partition("=")
         if key in verb.keys:
-            keys[key] = value
+            keys[key] = unquoted(value)
         else:
             settings.append(word)
     _check_settings(name, settings)

@@ -7,6 +7,7 @@ import pytest
 
 from runner import results
 from runner.contract import SettingError, quoted, typed_path
+from runner.contract.words import unquoted
 from runner.run import config
 
 READING = (
@@ -50,6 +51,7 @@ def test_a_tilde_is_the_home_folder_in_every_path(command, monkeypatch):
 def test_any_path_is_a_word_of_the_grammar(path, toy_conf):
     words = config.arguments(["experiment=toy", quoted("outputs", f"./{path}")])
     assert config.build_jobs(words)[0].outputs == typed_path("outputs", f"./{path}")
+    assert unquoted(quoted("outputs", path).partition("=")[2]) == path
 
 
 @pytest.mark.parametrize("path", ["a, b", "{y}"])
@@ -61,3 +63,4 @@ def test_a_command_that_is_printed_names_any_path(path, command):
     command.output(*words)
     assert "to fill" not in command("report", *words)[1]
     assert f"outputs='{path}'" in command("plan", *words)[1]
+    assert "6 cells are whole" in command.output("store", "check", f"outputs='{path}'")
