@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,8 @@ class Changes:
         self.tensors = tensors
         self.eps = eps
         self.modules = modules
+        self.parts = [m._modules for m in modules]
+        self.hooks = [hooks for m in modules for hooks in (m._forward_hooks, m._forward_pre_hooks)]
         self.first = None
         if first is not None and math.isfinite(first):
             self.first = first
@@ -59,12 +62,10 @@ class Changes:
 
     def _written(self) -> list[int]:
         modes = map(TRAINING, self.modules)
-        parts = list[int]()
-        for m in self.modules:
-            parts += map(id, m._modules.values())
-            parts += m._forward_hooks  # their numbers, which are never used again
-            parts += m._forward_pre_hooks
-        return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.dense), *modes, *parts]
+        parts = map(id, chain.from_iterable(map(dict.values, self.parts)))
+        hooks = chain.from_iterable(self.hooks)  # their numbers, which are never used again
+        places = map(Tensor.data_ptr, self.dense)
+        return [*map(VERSION, self.marked), *places, *modes, *parts, *hooks]
 
     def _untouched(self) -> bool:
         return [*map(id, self.tensors())] == self.places and self._written() == self.written
