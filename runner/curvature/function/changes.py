@@ -20,6 +20,7 @@ CHANGED = (
 
 VERSION = operator.attrgetter("_version")
 TRAINING = operator.attrgetter("training")
+VALUES = operator.methodcaller("values")
 
 
 class Changes:
@@ -62,7 +63,7 @@ class Changes:
 
     def _written(self) -> list[int]:
         modes = map(TRAINING, self.modules)
-        parts = map(id, chain.from_iterable(map(dict.values, self.parts)))
+        parts = map(id, chain.from_iterable(map(VALUES, self.parts)))
         hooks = chain.from_iterable(self.hooks)  # their numbers, which are never used again
         places = map(Tensor.data_ptr, self.dense)
         return [*map(VERSION, self.marked), *places, *modes, *parts, *hooks]
