@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 FACTORS = (math.nan, -1.0, 1e-3, 1e3)
 """What the numbers of another seed are multiplied with to stand for what was not measured."""
 UNDECIDABLE = (
-    *("confirmed", "refuted", "minor error"),
-    *("exact match", "reproduced", "not reproduced"),
+    "confirmed",
+    "refuted",
+    "minor error",
+    "exact match",
+    "reproduced",
+    "not reproduced",
 )
 """Verdicts that a missing value makes inconclusive."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from functools import cache, lru_cache
 from typing import Any, cast
 
@@ -118,8 +117,7 @@ def _built(name: str, words: Sequence[str], given: set[str]) -> Composition:
     chosen = _chosen(name, parsed)
     raw = _merged(name, chosen, parsed)
     values = _resolved(raw)
-    written = cast(dict[str, Any], OmegaConf.to_container(raw))
-    settings = [written.get(key) for key in (*GROUPS, "experiment")]
+    settings = [raw.get(key) for key in (*GROUPS, "experiment")]
     references = re.findall(r"\$\{([^}]*)", str(settings))
     repeats = all(
         re.fullmatch(rf"({'|'.join(GROUPS)}|experiment)\.[\w.]+", reference)
@@ -179,24 +177,25 @@ def _layers(name: str, chosen: tuple[tuple[str, str | None], ...], *_folders: ob
     for group, choice in chosen:
         if group in groups and choice is not None:
             groups[group] = load(files.find(group, choice))
-    body = dict(experiment_file(name).body)
-    body.pop("profiles", None)
-    return cast(DictConfig, OmegaConf.merge(_base()[1], groups, body))
+    file = experiment_file(name)
+    body = {key: value for key, value in file.body.items() if key != "profiles"}
+    return files.merged(files.shown(file.path), _base()[1], groups, body)
 
 
-def _merged(name: str, chosen: Mapping[str, str | None], words: Sequence[Word]) -> DictConfig:
+def _merged(name: str, chosen: Mapping[str, str | None], words: Sequence[Word]) -> dict[str, Any]:
     """All layers, references not resolved."""
-    values = deepcopy(_layers(name, tuple(chosen.items()), files.CONF, files.added()))
+    layers = _layers(name, tuple(chosen.items()), files.CONF, files.added())
+    values = cast(dict[str, Any], OmegaConf.to_container(layers))
     for word in words:
         if word.key not in (*GROUPS, "profile", "experiment") or word.override.package is not None:
             _set(values, word, name)
     return values
 
 
-def _set(values: DictConfig, word: Word, name: str) -> None:
+def _set(values: dict[str, Any], word: Word, name: str) -> None:
     """One override. Raises SettingError for a key that nothing declares."""
     parts = word.key.split(".")
-    node: Any = OmegaConf.to_container(values)
+    node: Any = values
     for part in parts:
         node = node.get(part, KeyError) if isinstance(node, Mapping) else KeyError
     override = word.override
@@ -205,18 +204,19 @@ def _set(values: DictConfig, word: Word, name: str) -> None:
     known = (*GROUPS, "experiment") if parts[1:] else TOP_LEVEL
     if override.package is not None or parts[0] not in known or not (declared or may_be_new):
         raise SettingError(_unknown(override.input_line.lstrip("+~").partition("=")[0], name))
+    if override.is_delete() and word.key in TOP_LEVEL:
+        raise SettingError(_kept(word.key, "VALUE"))
+    parent = values
+    for part in parts[:-1]:
+        if not isinstance(parent.get(part), dict):
+            parent[part] = {}
+        parent = parent[part]
+    value = word.value
+    if isinstance(node, Mapping) and isinstance(value, Mapping):
+        value = OmegaConf.to_container(files.merged(word.key, node, value))
+    parent[parts[-1]] = value
     if override.is_delete():
-        if word.key in TOP_LEVEL:
-            raise SettingError(_kept(word.key, "VALUE"))
-        parent = values
-        for part in parts[:-1]:
-            parent = parent[part]
         del parent[parts[-1]]
-        return
-    above = word.value
-    for part in reversed(parts):
-        above = {part: above}
-    values.merge_with(above)
 
 
 def _kept(key: str, value: str) -> str:
@@ -239,18 +239,14 @@ def _unknown(key: str, name: str) -> str:
     return f"{short(key)} is not a setting of {name}{hint}; known: {known}"
 
 
-def _resolved(values: DictConfig) -> dict[str, Any]:
+def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with every ${reference} replaced. Raises SettingError, which names the key."""
     try:
-        return OmegaConf.to_container(values, resolve=True)  # type: ignore[return-value]
+        return OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)  # type: ignore[return-value]
     except Exception as error:  # of a resolver, too
         if was_interrupted(error):
             raise KeyboardInterrupt from error
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        reason = lines[0] if lines else type(error).__name__
-        place = re.search(r"full_key: (\S+)", str(error))
-        key = place[1] if place else "a reference"
-        raise SettingError(f"{key}: {short(reason, 160)}") from error
+        raise SettingError(files.explained(error, "a reference")) from error
 
 
 def _profile_words(name: str, profile: str) -> list[str]:

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -111,6 +111,24 @@ def load(path: Path) -> dict[str, Any]:
     return content  # type: ignore[return-value]
 
 
+def merged(where: str, *layers: Mapping[str, Any]) -> DictConfig:
+    """Later layers over earlier ones, references as they stand. Raises SettingError, which names
+    the file `where`, for a list over keys and values, or the other way round."""
+    try:
+        return cast(DictConfig, OmegaConf.merge(*layers))
+    except OmegaConfBaseException as error:
+        keys = ", ".join(layers[-1])
+        raise SettingError(f"{where}: {explained(error, keys)}") from error
+
+
+def explained(error: Exception, key: str) -> str:
+    """An error of OmegaConf as "key: reason"; `key` where it names none."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    reason = lines[0] if lines else type(error).__name__
+    place = re.search(r"full_key: (\S+)", str(error))
+    return f"{place[1] if place else key}: {short(reason, 160)}"
+
+
 def comments(path: Path) -> dict[str, str]:
     """The comment of each key of a YAML file, over all of its lines: unit, meaning and place in the
     paper.
@@ -197,7 +215,7 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
                 f"{where}: {short(key)} is not a setting{did_you_mean(key, FILE_KEYS)}"
             )
     layers.append({key: value for key, value in own.items() if key != "defaults"})
-    body = OmegaConf.to_container(OmegaConf.merge(*layers))
+    body = OmegaConf.to_container(merged(where, *layers))
     return ExperimentFile(path, chosen, body)  # type: ignore[arg-type]
 
 

@@ -111,6 +111,20 @@ def test_generated_command_lines(empty):
         assert not problem, (number, argv, problem)
 
 
+@pytest.mark.parametrize("value", ["???", "{a:1}", "[x]", "null"])
+@pytest.mark.parametrize("key", ["width", "seconds", "x", "width.x", "seconds.x"])
+def test_a_value_of_another_form_is_named(empty, key, value):
+    status, err = call(["plan", "experiment=toy", f"++experiment.{key}={value}"])
+    assert not wrong(status, err, clear(empty)) and status == 2 and key.split(".")[0] in err
+
+
+def test_a_list_over_keys_and_values_is_named(toy_conf, empty):
+    path = toy_conf / "experiment" / "toy.yaml"
+    path.write_text(path.read_text().replace("\ndataset:\n  train: 8\n", "\ndataset: [1]\n"))
+    status, err = call(["plan", "experiment=toy"])
+    assert not wrong(status, err, clear(empty)) and status == 2 and "toy.yaml: dataset" in err
+
+
 WRONG_VALUES = ["'", "{", "[1", "1", "null", "[]", "{a:1}", "${x}", "???"]
 WRONG_ROWS = """\
 1
