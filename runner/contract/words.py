@@ -53,18 +53,6 @@ def quoted(key: str, value: object) -> str:
     return f"{key}='{escaped}'"
 
 
-def unquoted(text: str) -> str:
-    """The text that a value in Hydra's quotes stands for; any other as it is.
-
-    >>> unquoted("'a, b'"), unquoted("a b")
-    ('a, b', 'a b')
-    """
-    quote = text[:1]
-    if len(text) < 2 or quote not in "'\"" or text[-1] != quote:
-        return text
-    return re.sub(rf"\\+(?={quote}|$)", lambda run: run[0][: len(run[0]) // 2], text[1:-1])
-
-
 def described(error: BaseException) -> str:
     """The kind and the text of an error of others, which may fail to make it."""
     kind = type(error).__name__

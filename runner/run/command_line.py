@@ -41,7 +41,6 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError, short
-from runner.contract.words import unquoted
 from runner.run.config import overrides
 from runner.run.nearest import did_you_mean, nearest
 from runner.run.options import read_options, shown_option
@@ -177,7 +176,8 @@ def parse(argv: Sequence[str]) -> Call:
     for word in others:
         key, _, value = word.partition("=")
         if key in verb.keys:
-            keys[key] = unquoted(value)
+            quoted = value.startswith(("'", '"'))
+            keys[key] = str(overrides.read(word).value) if quoted else value
         else:
             settings.append(word)
     _check_settings(name, settings)
