@@ -242,11 +242,12 @@ def _unknown(key: str, name: str) -> str:
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with every ${reference} replaced. Raises SettingError, which names the key."""
     try:
-        return OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)  # type: ignore[return-value]
+        found = OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)
     except Exception as error:  # of a resolver, too
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         raise SettingError(files.explained(error, "a reference")) from error
+    return cast(dict[str, Any], found)
 
 
 def _profile_words(name: str, profile: str) -> list[str]:
