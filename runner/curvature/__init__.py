@@ -39,6 +39,8 @@ Whatever would make a number wrong is refused with a ValueError of one line: whe
 what to do.
 """
 
+from typing import Any
+
 from runner.curvature.estimators.coupling import discarded_coupling
 from runner.curvature.estimators.density import spectral_density
 from runner.curvature.estimators.diagonals import diagonal_estimate
@@ -62,6 +64,7 @@ from runner.curvature.graphs.products import CurvatureOperator
 from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.symmetric import SymmetricOperator
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
+from runner.curvature.removed import removed_name
 from runner.curvature.storage import load, save
 from runner.curvature.verify import verify
 
@@ -94,9 +97,6 @@ __all__ = [
 ]
 
 
-def trace_module(*_: object, **__: object) -> None:
-    """Raises ValueError, with what to write instead."""
-    raise MeasurementError(
-        "trace_module has been removed: write LayerOperator(module, loss, (x, y), layers), "
-        "which has .blocks(), products and inter_layer_metrics(operator), or state a graph with Dag"
-    )
+def __getattr__(name: str) -> Any:
+    """Raises ImportError for a name of the version before, with what to write instead."""
+    raise removed_name(name) or AttributeError(f"module {__name__!r} has no attribute {name!r}")

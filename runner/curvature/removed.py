@@ -1,0 +1,40 @@
+"""Names and arguments of the version before: what to write instead, for one version."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from runner.curvature.function.errors import MeasurementError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NAMES = {
+    "trace_module": (
+        "LayerOperator(module, loss, (x, y), layers), which has .blocks(), products and "
+        "inter_layer_metrics(operator), or state a graph with Dag"
+    ),
+}
+"""Public names, and what to write instead."""
+ARGUMENTS: dict[str, str] = {}
+"""Keyword arguments, and what to write instead."""
+
+
+def removed_name(name: str) -> ImportError | None:
+    """The error for a public name of the version before; None for any other."""
+    if name in NAMES:
+        return ImportError(f"{name} has been removed: write {NAMES[name]}")
+    return None
+
+
+def refuses_removed(function: F) -> F:
+    """The function, which refuses arguments of the version before with what to write instead."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs.keys() & ARGUMENTS.keys():
+            raise MeasurementError(f"{name}= has been removed: {ARGUMENTS[name]}")
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]

@@ -1,0 +1,33 @@
+"""Names and arguments of the version before say what to write instead."""
+
+import pytest
+
+import runner.curvature as rc
+from runner.curvature import removed
+
+
+@pytest.mark.parametrize("name", removed.NAMES)
+def test_a_removed_name_says_what_to_write_instead(name):
+    assert name not in rc.__all__
+    with pytest.raises(ImportError, match=f"^{name} has been removed: write ") as caught:
+        getattr(rc, name)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_name_is_no_attribute():
+    assert not hasattr(rc, "no_such_name")
+
+
+@removed.refuses_removed
+def measure(value, factor=1):
+    """Twice documented: the decorated function keeps this text."""
+    return value * factor
+
+
+def test_removed_arguments_are_refused_and_others_are_passed(monkeypatch):
+    monkeypatch.setitem(removed.ARGUMENTS, "old", "write factor=")
+    assert measure(2, factor=3) == 6 and measure.__doc__
+    with pytest.raises(rc.MeasurementError, match=r"^old= has been removed: write factor=$"):
+        measure(2, old=3)
+    with pytest.raises(TypeError, match="unknown"):
+        measure(2, unknown=3)
