@@ -31,7 +31,7 @@
     });
   }
 
-  // ---- the places of a paper, and whether one holds
+  // ---- rows at a place of a paper, and their verdicts
   function namedPlaces(text) {
     return [...text.matchAll(PLACE)].map(([, kind, n]) => {
       const word = kind.toLowerCase();
@@ -42,26 +42,10 @@
   function isAt(row, place) {
     return row.places.some(p => p.toLowerCase() === place) || namedPlaces(row.place).includes(place);
   }
-  function counted(rows) {
+  function verdictCounts(rows) {
     const counts = {};
     for (const row of rows) counts[row.verdict] = (counts[row.verdict] || 0) + 1;
-    return counts;
-  }
-  function answer(place, verdicts) {
-    const counts = { good: 0, bad: 0, open: 0 };
-    const uncounted = [];
-    for (const [verdict, n] of Object.entries(verdicts)) {
-      if (verdict === "not run" || toneOf(verdict) === "neutral") uncounted.push(`${n} ${verdict}`);
-      else counts[toneOf(verdict)] += n;
-    }
-    const judged = counts.good + counts.bad + counts.open;
-    const others = uncounted.length ? ` Not counted: ${uncounted.join(", ")}.` : "";
-    if (!judged) return `${place}: no row is judged.${others}`;
-    const parts = [`${counts.good} of ${judged} judged rows agree`];
-    if (counts.bad) parts.push(`disagree: ${counts.bad}`);
-    if (counts.open) parts.push(`inconclusive: ${counts.open}`);
-    const outcome = counts.bad ? "does not hold in every row" : counts.open ? "is not contradicted" : "holds";
-    return `${place} ${outcome}: ${parts.join("; ")}.${others}`;
+    return Object.entries(counts).map(([verdict, n]) => `${n} ${verdict}`).join(", ");
   }
   function question(query) {
     const words = query.replace(PLACE, " ").toLowerCase().split(/\s+/).filter(Boolean);
@@ -69,15 +53,6 @@
   }
   function fits(asked, row) {
     return asked.places.every(p => isAt(row, p)) && asked.words.every(w => row.text.includes(w));
-  }
-  function summary(asked, rows) {
-    const listed = Object.entries(counted(rows)).map(([verdict, n]) => `${n} ${verdict}`).join(", ");
-    const name = asked.places.join(" and ").replace(/\b[a-z](?=[a-z]|\.\d)/g, first => first.toUpperCase()).replace(/ And /g, " and ");
-    const sentences = [...new Set(rows.map(row => row.paper))].map(paper => {
-      const of = paper ? `${paper} paper: ` : "";
-      return `${of}${answer(name, counted(rows.filter(row => row.paper === paper)))} `;
-    });
-    return { sentence: asked.places.length ? sentences.join("") : "", listed };
   }
 
   // ---- theme and navigation
@@ -189,10 +164,10 @@
       if (!asked.words.length && !asked.places.length) return close();
       const { rows, figures, documentation } = await loadSources();
       if (field.value !== asked.query) return undefined;
-      const found = rows.filter(row => fits(asked, row)), { sentence, listed } = summary(asked, found);
+      const found = rows.filter(row => fits(asked, row)), listed = verdictCounts(found);
       const drawn = figures.filter(figure => fits(asked, figure));
       const pages = documentationHits(documentation, asked.places.length ? [] : asked.words);
-      panel.innerHTML = `<p role="status">${escaped(sentence)}${found.length} rows${listed ? ": " : ""}${escaped(listed)}` +
+      panel.innerHTML = `<p role="status">${found.length} rows${listed ? ": " : ""}${escaped(listed)}` +
         `${drawn.length ? `; ${drawn.length} figures` : ""}${pages.length ? `; ${pages.length} places in the documentation` : ""}</p>` +
         hits("API and documentation", pages.slice(0, 8), h => `<a href="${escaped(h.href)}">${escaped(h.what)}</a> <span class="small">${escaped(h.about)}</span>`) +
         hits("Figures", drawn.slice(0, 6), f => `<a href="${escaped(link(f.page, `figure.${f.name}`))}">${escaped(f.place || "further figure")}</a> <span class="small">${escaped(f.page)}: ${escaped(f.caption.slice(0, 120))}</span>`) +
@@ -262,10 +237,10 @@
       return state.sort ? sorted(found, state.sort) : found;
     }
     function draw() {
-      const found = chosen(), { sentence, listed } = summary(question(state.q), found);
+      const found = chosen(), listed = verdictCounts(found);
       body.innerHTML = found.slice(0, state.shown).map(row => rowHtml(row, data, opened.has(row.id))).join("");
       more.hidden = found.length <= state.shown;
-      form.querySelector("output").textContent = `${sentence}${found.length} of ${rows.length} rows: ${listed}`;
+      form.querySelector("output").textContent = `${found.length} of ${rows.length} rows${listed ? ": " : ""}${listed}`;
       for (const head of document.querySelectorAll("#table th")) {
         const key = head.firstElementChild.dataset.sort;
         head.setAttribute("aria-sort", { [key]: "ascending", ["-" + key]: "descending" }[state.sort] || "none");
