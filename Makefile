@@ -109,8 +109,8 @@ recipes: $(READY) ## the pages of docs/recipes, by running each script
 
 docs: $(READY) ## the documentation with the result pages, into docs/_build/html
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
-	rm -rf docs/generated docs/_build/html/results
-	$(BIN)/python -m sphinx -q -b html docs docs/_build/html
+	rm -rf docs/generated docs/_build
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python -m docs.results docs/_build/html/results
 
 clean: ## caches and the virtual environment; results stay

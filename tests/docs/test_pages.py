@@ -14,6 +14,7 @@ from tests import DOCS
 
 PAGES = sorted(path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts))
 TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```", re.S)
+INCLUDE = re.compile(r"```\{include\} (\S+)\n(.*?)```", re.S)
 
 
 @pytest.mark.parametrize("path", [*PAGES, *DOCS.parent.glob("*.md")], ids=lambda path: path.name)
@@ -36,6 +37,17 @@ def test_every_page_is_in_the_table_of_contents_once():
     notebooks = sorted(DOCS.glob("notebooks/*.ipynb"))
     names = [path.relative_to(DOCS).with_suffix("").as_posix() for path in (*PAGES, *notebooks)]
     assert sorted(entries) == sorted(set(names) - {"index"})
+
+
+def test_the_markers_between_which_a_page_includes_a_file_are_in_that_file():
+    marked = 0
+    for path in PAGES:
+        for file, options in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            included = (path.parent / file).read_text(encoding="utf-8")
+            for marker in re.findall(r':(?:start-after|end-before): "(.*)"', options):
+                assert marker in included, (path.name, marker)
+                marked += 1
+    assert marked == 2  # the front page, of README
 
 
 def test_the_api_page_names_every_public_name():

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from docs.results import build
 from runner.store.archive import report_folders
 from tests import DOCS
 
@@ -22,8 +23,8 @@ def site(tmp_path_factory):
     for package in ("sphinx", "myst_nb", "numpydoc"):
         pytest.importorskip(package, reason=f"{package} is not installed (extra: docs)")
     folder = tmp_path_factory.mktemp("docs") / "html"
-    build = ["-q", "-b", "html", str(DOCS), str(folder), "-D", "nb_execution_mode=off"]
-    subprocess.run([sys.executable, "-m", "sphinx", *build], cwd=DOCS.parent, check=True)
+    words = ["-q", "-W", "-b", "html", str(DOCS), str(folder), "-D", "nb_execution_mode=off"]
+    subprocess.run([sys.executable, "-m", "sphinx", *words], cwd=DOCS.parent, check=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HESS_PUBLISHED", str(DOCS.parent / "outputs" / "published"))
         build(report_folders(folder / "none"), folder / "results")
@@ -35,6 +36,15 @@ def links(page):
     header = page.read_text(encoding="utf-8").partition('<header class="top">')[2]
     found = re.findall(r'<li><a href="([^"]+)"[^>]*>([^<]+)</a>', header.partition("</header>")[0])
     return [(label, (page.parent / address).resolve()) for address, label in found]
+
+
+def test_the_front_page_has_the_results_and_the_figure_of_readme(site):
+    page = (site / "index.html").read_text(encoding="utf-8")
+    (figure,) = re.findall(r'<img[^>]+src="(_images/[^"]+)"', page)
+    assert (site / figure).is_file()
+    assert "Main results" in page and "authors’ configuration" in page
+    assert page.index("Main results") < page.index("Begin here")
+    assert 'href="reproduction/ws_bound.html"' in page and "Quick start" not in page
 
 
 def test_every_page_has_the_same_header_and_its_links_lead_to_pages(site):
