@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.contract import Alternative, Alternatives
-from runner.stats.alternatives import changed, scaled, shifted
+from runner.stats.alternatives import changed, scaled
 
 GROSS = 10
 """Factor from which an alternative is a gross error."""
@@ -34,11 +34,4 @@ NEWTON: Alternatives = (
     Alternative(
         "steps converge linearly", changed(lambda values: 0 * values + 1, "order"), ("order",)
     ),
-    Alternative(
-        "one certified start in every ball does not converge",
-        shifted(-1, "converged", "certified_solved"),
-        ("certified",),
-    ),
-    Alternative("balls are a thousandth", scaled(1e-3, "radius_share"), ("larger ball",)),
-    Alternative("one start in every entry ends at a cap", shifted(1, "late"), ("caps",)),
 )

@@ -1,21 +1,19 @@
-"""Levenberg-Marquardt for nonlinear least squares, from many starts at once, with continuation in a
-regulariser.
+"""Levenberg-Marquardt for nonlinear least squares, from many starts at once.
 
-One residual r: R^N -> R^M; |r(x)|^2 + gamma |x|^2 is minimised from S starts, each with its own
-damping and stop. Step:
+One residual r: R^N -> R^M; |r(x)|^2 is minimised from S starts, each with its own damping and stop.
+Step:
 
-    (J^T J + (gamma + lambda) I) p = -(J^T r + gamma x),
+    (J^T J + lambda I) p = -J^T r,
 
 and lambda follows the gain ratio by Nielsen's rule (Madsen, Nielsen and Tingleff, Methods for
 Non-Linear Least Squares Problems, Section 3.2). Where r vanishes at a solution the Gauss-Newton
 matrix is the whole Hessian there, so the iteration is Newton's near it and a descent method far
-from it. `along_ladder` follows a falling ladder of gamma: the first minimiser is near the only one
-of a strongly regularised problem, and each is the start of the next.
+from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -50,16 +48,14 @@ def levenberg_marquardt(
     problem: LeastSquares,
     start: Tensor,
     *,
-    gamma: float = 0.0,
     max_steps: int = 400,
-    tolerance: float = 0.0,
     decrease: float = 1e-4,
 ) -> Ends:
-    """Minimise |r|^2 + gamma |x|^2 from start (S, N).
+    """Minimise |r|^2 from start (S, N).
 
-    A start stops when |J^T r + gamma x| <= tolerance, when an accepted step and its prediction
-    lower the objective by less than `decrease` of it (MINPACK's ftol), when a step no longer moves
-    the point, or after max_steps trials. decrease: 1e-4 found as many solutions as 1e-8 with a
+    A start stops when J^T r = 0, when an accepted step and its prediction lower |r|^2 by less than
+    `decrease` of it (MINPACK's ftol), when a step no longer moves the point, or after max_steps
+    trials. decrease: 1e-4 found as many solutions as 1e-8 with a
     quarter of the trials, since `polished` does the rest and a start that creeps does not arrive.
     Raises ValueError for a start that is not (S, N).
 
@@ -70,24 +66,20 @@ def levenberg_marquardt(
     """
     if start.ndim != 2:
         raise ValueError(f"start: expected (starts, variables), found shape {tuple(start.shape)}")
-    state = _State(problem, start, gamma)
+    state = _State(problem, start)
     for _ in range(max_steps):
-        if not state.advance(tolerance, decrease):
+        if not state.advance(decrease):
             break
-    residuals = problem.value(state.x)
-    square = residuals.square().sum(-1)
-    return Ends(state.x, square, state.steps, state.running)
+    return Ends(state.x, state.f, state.steps, state.running)
 
 
 class _State:
     """All starts with their normal equations; only those still running are worked on."""
 
-    def __init__(self, problem: LeastSquares, start: Tensor, gamma: float) -> None:
+    def __init__(self, problem: LeastSquares, start: Tensor) -> None:
         self.problem = problem
-        self.gamma = gamma
         self.x = start.clone()
-        residuals = problem.value(start)
-        self.f = self._objective(residuals, start)
+        self.f = problem.value(start).square().sum(-1)
         self.normal, self.slope = self._linearised(start)
         diagonal = self.normal.diagonal(dim1=-2, dim2=-1)
         largest = diagonal.amax(-1)
@@ -98,22 +90,15 @@ class _State:
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.running = torch.isfinite(self.f)
 
-    def _objective(self, r: Tensor, x: Tensor) -> Tensor:
-        penalty = self.gamma * x.square().sum(-1)
-        return r.square().sum(-1) + penalty
-
     def _linearised(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """J^T J and half the gradient, J^T r + gamma x."""
-        r = self.problem.value(x)
+        """J^T J and J^T r, half the gradient."""
         jac = self.problem.jacobian(x)
-        normal = jac.mT @ jac
-        product = jac.mT @ r.unsqueeze(-1)
-        slope = product.squeeze(-1)
-        return normal, slope + self.gamma * x
+        product = jac.mT @ self.problem.value(x).unsqueeze(-1)
+        return jac.mT @ jac, product.squeeze(-1)
 
-    def advance(self, tolerance: float, decrease: float) -> bool:
+    def advance(self, decrease: float) -> bool:
         """One trial step of every running start; whether any still runs."""
-        self.running &= self.slope.norm(dim=-1) > tolerance
+        self.running &= self.slope.norm(dim=-1) > 0
         at = self.running.nonzero().squeeze(-1)
         if not len(at):
             return False
@@ -121,10 +106,9 @@ class _State:
         before = self.f[at]
         slope = self.slope[at]
         lam = self.lam[at]
-        shift = self.gamma + lam
-        step, solved = _solve(self.normal[at], slope, shift)
+        step, solved = _solve(self.normal[at], slope, lam)
         trial = x + step
-        f = self._objective(self.problem.value(trial), trial)
+        f = self.problem.value(trial).square().sum(-1)
         model = lam.unsqueeze(-1) * step - slope
         predicted = (step * model).sum(-1)
         fall = before - f
@@ -171,35 +155,6 @@ def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor
     solved = (failed == 0) & finite
     step = torch.where(solved.unsqueeze(-1), step, 0.0)
     return step, solved
-
-
-def along_ladder(
-    problem: LeastSquares,
-    start: Tensor,
-    ladder: Sequence[float],
-    *,
-    rung_steps: int = 20,
-    decrease: float = 1e-4,
-) -> Ends:
-    """Levenberg-Marquardt along a falling ladder of gamma, at most rung_steps on each: where gamma
-    = 0 is to start.
-
-    The steps of all rungs are counted; `capped` is that of the last.
-    """
-    steps = torch.zeros(len(start), dtype=torch.long)
-    square = problem.value(start).square().sum(-1)
-    ends = Ends(start, square, steps, capped=steps > 0)
-    for gamma in ladder:
-        ends = levenberg_marquardt(
-            problem,
-            ends.points,
-            gamma=gamma,
-            tolerance=1e-2 * gamma,
-            max_steps=rung_steps,
-            decrease=decrease,
-        )
-        steps = steps + ends.steps
-    return Ends(ends.points, ends.square, steps, ends.capped)
 
 
 def polished(problem: LeastSquares, points: Tensor) -> Tensor:

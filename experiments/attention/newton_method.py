@@ -30,17 +30,14 @@ class Trace:
     """Every iterate of every start. T steps were taken at most; a start that stopped earlier
     repeats its last point.
 
-    points (T+1, S, N); loss, gradient_norm (T+1, S); status, work (T, S): of step t, with status
-    index into STATUS, and work in products with H (CG) or values of f (L-BFGS), 0 for a direct
-    solve; steps (S,): number of steps taken; converged (S,): the gradient norm reached the
-    tolerance.
+    points (T+1, S, N); loss, gradient_norm (T+1, S); status (T, S): what happened in step t; steps
+    (S,): number of steps taken; converged (S,): the gradient norm reached the tolerance.
     """
 
     points: Tensor
     loss: Tensor
     gradient_norm: Tensor
     status: Tensor
-    work: Tensor
     steps: Tensor
     converged: Tensor
 
@@ -51,13 +48,11 @@ def minimise(
     step: Step = "line search",
     max_steps: int = 50,
     tolerance: float = 1e-12,
-    decrease: float = 0.0,
 ) -> Trace:
     """Newton's method from start (S, N) until |gradient| <= tolerance, a stall, an overflow, or
     max_steps.
 
-    decrease: where positive, a start also ends (STALLED) once a step lowers f by less than this
-    share of it. Raises ValueError for an unknown step or a start that is not (S, N).
+    Raises ValueError for an unknown step or a start that is not (S, N).
     """
     if step not in STEPS:
         raise ValueError(f"step: expected one of {', '.join(STEPS)}, found {step!r}")
@@ -73,24 +68,20 @@ def minimise(
         point = x[index]
         before = f[index]
         slope = g[index]
-        direction, status, work = newton_direction(objective, point, slope, step)
+        direction, status = newton_direction(objective, point, slope, step)
         if step != "full":
             length, status = backtrack(objective, point, before, slope, direction, status)
             direction = length.unsqueeze(-1) * direction
         point = point + direction
         after = objective.value(point)
         slope = objective.gradient(point)
-        if decrease > 0:
-            fall = before - after
-            creeps = (fall >= 0) & (fall <= decrease * before)
-            status = torch.where(creeps, STALLED, status)
         finite_slope = torch.isfinite(slope).all(-1)
         finite = torch.isfinite(after) & finite_slope
         status = torch.where(finite, status, NOT_FINITE)
         x[index] = point
         f[index] = after
         g[index] = slope
-        log.add(x, f, g, index, status, work)
+        log.add(x, f, g, index, status)
         steep = slope.norm(dim=-1) > tolerance
         active[index] = steep & (status < STALLED)
     return log.trace(tolerance)
@@ -104,40 +95,27 @@ class _Log:
         self.loss = [f.clone()]
         self.norm = [g.norm(dim=-1)]
         self.status: list[Tensor] = []
-        self.work: list[Tensor] = []
         self.steps = torch.zeros(len(x), dtype=torch.long)
 
-    def add(
-        self,
-        x: Tensor,
-        f: Tensor,
-        g: Tensor,
-        index: Tensor,
-        status: Tensor,
-        work: Tensor,
-    ) -> None:
+    def add(self, x: Tensor, f: Tensor, g: Tensor, index: Tensor, status: Tensor) -> None:
         """A step of the starts `index`, which ended at x."""
         self.steps[index] += 1
         self.points.append(x.clone())
         self.loss.append(f.clone())
         self.norm.append(g.norm(dim=-1))
-        recorded = ((self.status, status), (self.work, work))
-        for column, values in recorded:
-            full = values.new_zeros(len(x))
-            full[index] = values
-            column.append(full)
+        of_all = status.new_zeros(len(x))
+        of_all[index] = status
+        self.status.append(of_all)
 
     def trace(self, tolerance: float) -> Trace:
         status = torch.zeros(0, len(self.steps), dtype=torch.long)
-        work = torch.zeros(0, len(self.steps))
         if self.status:
             status = torch.stack(self.status)
-            work = torch.stack(self.work)
         points = torch.stack(self.points)
         loss = torch.stack(self.loss)
         norm = torch.stack(self.norm)
         converged = norm[-1] <= tolerance
-        return Trace(points, loss, norm, status, work, self.steps, converged)
+        return Trace(points, loss, norm, status, self.steps, converged)
 
 
 def observed_order(errors: Tensor, floor: float = 1e-14, pairs: int = 3) -> float:

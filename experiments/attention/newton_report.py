@@ -11,43 +11,30 @@ from matplotlib.figure import Figure
 
 from experiments.attention import newton_claims
 from experiments.attention.alternatives import NEWTON
-from experiments.attention.contest import CONTINUED
+from experiments.attention.recovery import BLIND
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Analysis, Claim, Figures
 from runner.report.figures import COLOURS, panels
 from runner.stats.tables import chosen
 
-NAMES = {
-    "full": "Newton",
-    "line search": "Newton, line search",
-    "truncated CG": "Newton, truncated CG",
-    "l-bfgs": "L-BFGS",
-    "levenberg-marquardt": "Levenberg–Marquardt",
-}
-"""Methods as a reader knows them."""
 OUTCOMES = (
     ("recovered", "the data", COLOURS[0], ""),
     ("wrong", "a wrong exact solution", COLOURS[1], "//"),
     ("none", "no solution", "0.85", ""),
 )
-"""Column, text, colour and hatch of what a blind start came to."""
+"""Column, text, colour and hatch of what a start came to."""
 
 
-def name(method: str) -> str:
-    """A method with its continuation as a reader knows it."""
-    base = method.removesuffix(CONTINUED)
-    return NAMES[base] + method.removeprefix(base)
-
-
-def outcomes(setup: AttentionNewton, contest: pd.DataFrame) -> Figure:
-    """Where blind starts end after polishing: the data, another X with the same output, or no
+def outcomes(setup: AttentionNewton, recovery: pd.DataFrame) -> Figure:
+    """Where starts end after polishing: the data, another X with the same output, or no
     solution."""
-    blind = chosen(contest, origin="blind")
+    near = {f"{distance:g}": f"{distance:g} ‖X‖ from the data" for distance in setup.distance}
+    names = {BLIND: "blind", **near}
 
     def panel(ax: Axes, size: str) -> None:
-        by_method = chosen(blind, size=size).groupby("method")
-        sums = by_method[["recovered", "wrong", "starts"]].sum()
-        counts = sums.reindex(setup.method[::-1])
+        by_origin = chosen(recovery, size=size).groupby("origin")
+        sums = by_origin[["recovered", "wrong", "starts"]].sum()
+        counts = sums.reindex(list(names)[::-1])
         not_recovered = counts["starts"] - counts["recovered"]
         counts["none"] = not_recovered - counts["wrong"]
         shares = counts.div(counts["starts"], axis=0)
@@ -65,19 +52,18 @@ def outcomes(setup: AttentionNewton, contest: pd.DataFrame) -> Figure:
                 edgecolor="white",
             )
             left = left + share
-        names = [name(method) for method in shares.index]
-        ax.set_yticks(places, names)
+        ax.set_yticks(places, [names[origin] for origin in shares.index])
         ax.grid(False)
 
-    titles = {size: f"n × d = {size.replace('x', ' × ')}" for size in newton_claims.sizes(contest)}
+    titles = {size: f"n × d = {size.replace('x', ' × ')}" for size in newton_claims.sizes(recovery)}
     return panels(
         titles,
         panel,
-        x="share of blind starts",
-        caption="blind starts of all seeds and problems together",
+        x="share of the starts",
+        caption="Levenberg–Marquardt; starts of all seeds and problems together",
         legend_columns=3,
         width=2.4 + 2.6 * len(titles),
-        height=4.2,
+        height=3.2,
     )
 
 
@@ -88,10 +74,9 @@ class AttentionNewtonAnalysis(Analysis):
     alternatives = NEWTON
 
     def figures(self) -> Figures:
-        if "contest" not in self.tables:
+        if "recovery" not in self.tables:
             return {}
-        contest = self.tables["contest"]
-        return {"outcomes": partial(outcomes, self.experiment, contest)}
+        return {"outcomes": partial(outcomes, self.experiment, self.tables["recovery"])}
 
     def claims(self) -> list[Claim]:
         return newton_claims.claims(self.experiment, self.tables)

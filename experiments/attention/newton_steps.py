@@ -1,15 +1,12 @@
-"""The three kinds of step of Newton's method, for many starts at once.
+"""The two kinds of step of Newton's method, for many starts at once.
 
-The step p solves H p = -g in one of three ways:
+The step p solves H p = -g in one of two ways:
 
 - "full": H^-1 g whatever the sign of the eigenvalues, step length 1. The textbook iteration: it
   goes to the nearest stationary point, saddles included.
 - "line search": Cholesky where H is positive definite, else |H|^-1 g with |H| from the absolute
   eigenvalues, floored; then backtracking until f falls by the Armijo condition. A descent direction
   always.
-- "truncated CG": conjugate gradients on H p = -g with products only, to the relative residual
-  min(1/2, sqrt(|g|)), cut at the first direction of non-positive curvature; then the same
-  backtracking.
 
 An indefinite or singular Hessian is never hidden: each step has a status. Eigenvalues with |lambda|
 below N eps max|lambda| count as zero, and the full step then takes the pseudo-inverse.
@@ -24,8 +21,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Step = Literal["full", "line search", "truncated CG"]
-STEPS: tuple[Step, ...] = ("full", "line search", "truncated CG")
+Step = Literal["full", "line search"]
+STEPS: tuple[Step, ...] = ("full", "line search")
 
 OK, INDEFINITE, SINGULAR, STALLED, NOT_FINITE = range(5)
 """What happened in a step: stalled = no length decreased f; not finite = f overflowed and the start
@@ -42,21 +39,18 @@ EIGENVALUE_FLOOR = 1e-8
 class Objective:
     """A smooth function of N variables; every callable takes a batch of points (S, N).
 
-    value -> (S,); gradient -> (S, N); hessian -> (S, N, N); product(points, directions) -> (S, N),
-    H times direction.
+    value -> (S,); gradient -> (S, N); hessian -> (S, N, N).
     """
 
     value: Callable[[Tensor], Tensor]
     gradient: Callable[[Tensor], Tensor]
     hessian: Callable[[Tensor], Tensor]
-    product: Callable[[Tensor, Tensor], Tensor]
 
 
 def newton_direction(
     objective: Objective, x: Tensor, g: Tensor, step: Step
-) -> tuple[Tensor, Tensor, Tensor]:
-    if step == "truncated CG":
-        return conjugate_gradients(lambda p: objective.product(x, p), g)
+) -> tuple[Tensor, Tensor]:
+    """The step from each point x (S, N) with gradient g, and its status (S,)."""
     hessian = objective.hessian(x)
     factor, failed = torch.linalg.cholesky_ex(hessian)
     status = torch.full((len(x),), OK)
@@ -77,7 +71,7 @@ def newton_direction(
     if bad.any():
         absolute = step != "full"
         direction[bad], status[bad] = spectral_step(hessian[bad], g[bad], absolute)
-    return direction, status, torch.zeros(len(x))
+    return direction, status
 
 
 def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, Tensor]:
@@ -114,51 +108,6 @@ def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, T
     status = torch.where(singular, SINGULAR, status)
     status = torch.where(finite, status, NOT_FINITE)
     return direction, status
-
-
-def conjugate_gradients(
-    product: Callable[[Tensor], Tensor], g: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Truncated CG for H p = -g, all rows of g (S, N) together: step, status, number of products.
-
-    Stops a row at relative residual min(1/2, sqrt(|g|)) (superlinear convergence, order 3/2), after
-    2 N products, or at p^T H p <= 0: then the step so far is kept (-g if it was the first) and the
-    status is INDEFINITE. A curvature within rounding of zero counts as non-positive.
-    """
-    eps = torch.finfo(g.dtype).eps
-    norm = g.norm(dim=-1)
-    target = norm * norm.sqrt().clamp_max(0.5)
-    step = torch.zeros_like(g)
-    residual = -g
-    direction = residual.clone()
-    square = norm.square()
-    status = torch.full((len(g),), OK)
-    count = torch.zeros(len(g))
-    running = norm > 0
-    for iteration in range(2 * g.shape[-1]):
-        if not running.any():
-            break
-        image = product(direction)
-        count += running
-        curve = (direction * image).sum(-1)
-        sizes = direction.norm(dim=-1)
-        rounding = eps * sizes * image.norm(dim=-1)
-        flat = running & ~(curve > rounding)
-        status = torch.where(flat, INDEFINITE, status)
-        if iteration == 0:
-            step = torch.where(flat.unsqueeze(-1), -g, step)
-        running = running & ~flat
-        length = torch.where(running, square / curve, 0.0).unsqueeze(-1)
-        step = step + length * direction
-        residual = residual - length * image
-        new = residual.square().sum(-1)
-        running = running & (new.sqrt() > target)
-        ratio = torch.where(running, new / square, 0.0)
-        conjugate = residual + ratio.unsqueeze(-1) * direction
-        column = running.unsqueeze(-1)
-        direction = torch.where(column, conjugate, direction)
-        square = torch.where(running, new, square)
-    return step, status, count
 
 
 def backtrack(

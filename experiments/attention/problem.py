@@ -1,4 +1,4 @@
-"""One recovery problem: data, weights and target; when an end of a method counts as the data."""
+"""One recovery problem: data, weights and target; its starts; when an end counts as the data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from experiments.attention.certified import Certificate, certificate
-from experiments.attention.layer import Heads
 from experiments.attention.levenberg_marquardt import LeastSquares, polished
 from experiments.attention.newton_method import minimise
 from experiments.attention.newton_steps import Objective, Step
@@ -36,13 +34,7 @@ def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float) -> Objecti
     def hessian(flat: Tensor) -> Tensor:
         return att.hessian(att.unvec(flat, d), w, v, b, gamma)
 
-    def product(flat: Tensor, direction: Tensor) -> Tensor:
-        x = att.unvec(flat, d)
-        step = att.unvec(direction, d)
-        image = att.hessian_vector_product(x, w, v, b, step, gamma)
-        return att.vec(image)
-
-    return Objective(value, gradient, hessian, product)
+    return Objective(value, gradient, hessian)
 
 
 @dataclass(frozen=True)
@@ -60,21 +52,17 @@ class Problem:
         return att.vec(self.x)
 
     @property
-    def layer(self) -> Heads:
-        return Heads(self.w.unsqueeze(0), self.v.unsqueeze(0))
-
-    @property
     def equations(self) -> LeastSquares:
-        return equations(self.layer, self.b)
+        """attention(X) - B as a function of vec X."""
+        d = len(self.w)
 
-    def ended(self, ends: Tensor) -> Ended:
-        """What ends (S, N) of a method come to (`ended`)."""
-        return ended(self.equations, ends, self.data, self.b)
+        def value(flat: Tensor) -> Tensor:
+            return att.residual(att.unvec(flat, d), self.w, self.v, self.b).flatten(-2)
 
-    def certificate(self, point: Tensor) -> Certificate:
-        """Newton-Kantorovich from a point (N,)."""
-        x = att.unvec(point, self.layer.width)
-        return certificate(x, self.w, self.v, self.b)
+        def jacobian(flat: Tensor) -> Tensor:
+            return att.jacobian(att.unvec(flat, d), self.w, self.v).flatten(-3, -2)
+
+        return LeastSquares(value, jacobian)
 
     def objective(self, gamma: float) -> Objective:
         return recovery_objective(self.w, self.v, self.b, gamma)
@@ -82,10 +70,8 @@ class Problem:
     def predicted_shift(self, gamma: float) -> float:
         """|X* - X| / |X| to first order: the Gauss–Newton step at the data, (J^T J + gamma)^-1 (J^T
         c + gamma x)."""
-        blocks = att.jacobian(self.x, self.w, self.v)
-        jac = blocks.flatten(0, 1)
-        matrix = att.residual(self.x, self.w, self.v, self.b)
-        residual = matrix.flatten()
+        jac = self.equations.jacobian(self.data)
+        residual = self.equations.value(self.data)
         right = jac.T @ residual + gamma * self.data
         values, vectors = torch.linalg.eigh(jac.T @ jac)
         shift = max(gamma, torch.finfo(values.dtype).tiny)
@@ -132,45 +118,31 @@ def follow(
     return point, smallest, "not a minimum"
 
 
-def equations(layer: Heads, b: Tensor) -> LeastSquares:
-    """layer(X) - B as a function of vec X, B (n, H k)."""
-    d = layer.width
-
-    def value(flat: Tensor) -> Tensor:
-        x = att.unvec(flat, d)
-        return (layer.outputs(x) - b).flatten(-2)
-
-    def jacobian(flat: Tensor) -> Tensor:
-        x = att.unvec(flat, d)
-        return layer.jacobian(x).flatten(-3, -2)
-
-    return LeastSquares(value, jacobian)
+def near(data: Tensor, distance: float, count: int, generator: torch.Generator) -> Tensor:
+    """Starts (count, N) at the distance |X0 - X_true| / |X_true| from the data (N,), in random
+    directions."""
+    away = torch.randn(count, len(data), generator=generator, dtype=data.dtype)
+    sizes = away.norm(dim=-1, keepdim=True)
+    return data + distance * data.norm() * away / sizes
 
 
-def invariances(layer: Heads, n: int) -> Tensor:
+def invariances(w: Tensor, v: Tensor, n: int) -> Tensor:
     """Orthonormal basis (n d, k) of the moves of X, of any length, that change no output since W
-    and V do not see them.
+    and V (d, d) do not see them.
 
-    All tokens together by u where W_h u = 0 and V_h^T u = 0 for all heads (u^T W_h x_i shifts a
-    row's scores by one constant); a single token by u where also W_h^T u = 0. No column where W or
-    V is regular. At W = 0, where every output is the mean token, there are more, and so they are
-    wherever there are fewer outputs than unknowns.
+    All tokens together by u where W u = 0 and V^T u = 0 (u^T W x_i shifts a row's scores by one
+    constant); a single token by u where also W^T u = 0. No column where W or V is regular. At W =
+    0, where every output is the mean token, there are more.
     """
-    d = layer.width
-    scores = layer.w.flatten(0, 1)
-    rows = torch.cat([scores, layer.v.mT.flatten(0, 1)])
+    rows = torch.cat([w, v.mT])
     together = _null(rows)
-    columns = layer.w.mT.flatten(0, 1)
-    rows_and_columns = torch.cat([rows, columns])
-    alone = _null(rows_and_columns)
-    identity = torch.eye(n, dtype=rows.dtype)
-    row = torch.ones(n, 1, dtype=rows.dtype)
-    ones = row / n**0.5
-    single_moves = torch.kron(identity, alone)
+    alone = _null(torch.cat([rows, w.mT]))
+    ones = torch.ones(n, 1, dtype=w.dtype) / n**0.5
+    single_moves = torch.kron(torch.eye(n, dtype=w.dtype), alone)
     common_moves = torch.kron(ones, together)
     moves = torch.cat([single_moves, common_moves], dim=1)
     if moves.shape[1] == 0:
-        return moves.new_zeros(n * d, 0)
+        return moves
     vectors, values, _ = torch.linalg.svd(moves, full_matrices=False)
     return vectors[:, values > 1e-8]
 
@@ -199,18 +171,18 @@ def relative_error(points: Tensor, data: Tensor) -> Tensor:
     return distance / data.norm()
 
 
-def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended:
-    """Polish every end by Newton's method on the equations; one off to infinity solves nothing:
-    error inf."""
+def ended(problem: Problem, ends: Tensor) -> Ended:
+    """Polish every end (S, N) by Newton's method on the equations; one off to infinity solves
+    nothing: error inf."""
+    data = problem.data
     sizes = ends.nan_to_num(torch.inf).norm(dim=-1)
-    near = sizes < FAR * data.norm()
-    kept = torch.isfinite(ends).all(-1) & near
+    kept = torch.isfinite(ends).all(-1) & (sizes < FAR * data.norm())
     ends = torch.where(kept.unsqueeze(-1), ends, 0.0)
-    points = polished(problem, ends)
+    points = polished(problem.equations, ends)
     error = relative_error(points, data)
     error = torch.where(kept, error, torch.inf)
-    residual = problem.value(points).norm(dim=-1)
-    solved = residual <= EXACT * b.norm()
+    residual = problem.equations.value(points).norm(dim=-1)
+    solved = residual <= EXACT * problem.b.norm()
     return Ended(points, error, kept & solved)
 
 

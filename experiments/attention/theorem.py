@@ -1,6 +1,5 @@
-"""Theorem J.1 in numbers and the minimiser against gamma; Newton–Kantorovich in place of the
-theorem: certified balls, and convergence within and beyond them.
-"""
+"""Theorem J.1 in numbers, the minimiser against gamma, and the order of Newton's method near the
+data."""
 
 from __future__ import annotations
 
@@ -12,11 +11,9 @@ import torch
 from torch import Tensor
 
 from experiments.attention.bounds import BOUNDS
-from experiments.attention.certified import certified_radius
-from experiments.attention.levenberg_marquardt import LeastSquares
 from experiments.attention.newton_method import minimise, observed_order
 from experiments.attention.newton_steps import Objective
-from experiments.attention.problem import Problem, draw, follow, relative_error
+from experiments.attention.problem import Problem, draw, follow, near, relative_error
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
 
@@ -24,7 +21,7 @@ Row = dict[str, Any]
 ACCURACY = 1e-3  # epsilon of Theorem J.1 relative to |X0 - X*|
 SMALLEST_R = 1.0 + 1e-9  # the theorem needs R > 1
 ARRIVED = 1e-8  # |X - X_true| / |X_true| after the last step
-ORDER_FLOOR = 1e-12
+ORDER_FLOOR = 1e-12  # errors below are rounding
 
 
 def theorem_radius(problem: Problem) -> float:
@@ -42,15 +39,19 @@ def admissible_gamma(problem: Problem) -> float:
 
 
 def theorem_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[str, list[Row]]:
-    """Tables `theorem`, a row per problem, and `scan`, a row per problem and gamma."""
+    """Tables `theorem` and `orders`, a row per problem, and `scan`, a row per problem and gamma."""
     theorem = []
     scan = []
+    orders = []
     for index in range(setup.problems):
         problem = draw(n, d, setup.score_scale, index, ctx)
         theorem.append({"problem": index} | theorem_row(problem))
         scanned = scan_rows(problem, setup.scan)
         scan += [{"problem": index} | row for row in scanned]
-    return {"theorem": theorem, "scan": scan}
+        generator = ctx.torch_generator(f"attention_newton order {index} {n} {d}")
+        start = near(problem.data, setup.order_distance, setup.order_starts, generator)
+        orders.append({"problem": index} | order_row(problem, start, setup.order_steps))
+    return {"theorem": theorem, "scan": scan, "orders": orders}
 
 
 def scan_rows(problem: Problem, gammas: Sequence[float]) -> list[Row]:
@@ -129,87 +130,15 @@ def steps_between(objective: Objective, start: Tensor, minimiser: Tensor) -> int
     return -1
 
 
-# ------------------------------------------------------------------ certified balls
-
-
-def certificate_tables(
-    setup: AttentionNewton, n: int, d: int, ctx: Context
-) -> dict[str, list[Row]]:
-    """Table `balls`: per problem and multiple of the certified radius, starts on that sphere.
-
-    Half of the starts lie in random directions, the others along the singular vectors of J, the
-    smallest first, both ways: the flattest directions are where Newton's step errs most.
-    """
-    rows = []
-    for index in range(setup.problems):
-        problem = draw(n, d, setup.score_scale, index, ctx)
-        data = problem.data
-        radius = certified_radius(problem.x, problem.w, problem.v)
-        generator = ctx.torch_generator(f"attention_newton spheres {index} {n} {d}")
-        away = directions(setup, problem, generator)
-        radius_share = radius / float(data.norm())
-        beta = problem.certificate(data).beta
-        for multiple in setup.multiple:
-            row: Row = {"problem": index, "multiple": multiple}
-            row["radius_share"] = radius_share
-            row["beta"] = beta
-            start = data + multiple * radius * away
-            rows.append(row | sphere_row(problem, start, setup.certified_steps))
-    return {"balls": rows}
-
-
-def sphere_row(problem: Problem, start: Tensor, steps: int) -> Row:
-    """How many of the starts (S, N) reach the data or certify themselves, and the median order."""
-    paths = newton_path(problem.equations, start, steps)
-    errors = relative_error(paths, problem.data)
+def order_row(problem: Problem, start: Tensor, steps: int) -> Row:
+    """Full Newton steps on the loss without regularisation, whose minimiser is the data: how many
+    of the starts (S, N) converge to it, and the median order of those."""
+    trace = minimise(problem.objective(0.0), start, "full", steps, 0.0)
+    errors = relative_error(trace.points, problem.data)
     arrived = errors[-1] <= ARRIVED
-    proved = [problem.certificate(point).certified for point in start]
-    certified = torch.tensor(proved)
-    values = problem.equations.value(paths[-1])
-    residual = values.nan_to_num(torch.inf)
-    limit = ARRIVED * problem.b.norm()
-    solved = residual.norm(dim=-1) <= limit
-    orders = []
-    for path in errors[:, arrived].unbind(1):
-        order = observed_order(path, ORDER_FLOOR)
-        if not math.isnan(order):
-            orders.append(order)
-    certified_solved = certified & solved
+    orders = [observed_order(path, ORDER_FLOOR) for path in errors[:, arrived].unbind(1)]
     return {
         "starts": len(start),
         "converged": int(arrived.sum()),
-        "certified": int(certified.sum()),
-        "certified_solved": int(certified_solved.sum()),
-        "order": float(torch.tensor(orders).median()) if orders else math.nan,
+        "order": float(torch.tensor(orders).nanmedian()),
     }
-
-
-def directions(setup: AttentionNewton, problem: Problem, generator: torch.Generator) -> Tensor:
-    """Unit vectors (sphere_starts, N)."""
-    half = setup.sphere_starts // 2
-    shape = (setup.sphere_starts - half, len(problem.data))
-    random = torch.randn(shape, generator=generator, dtype=torch.float64)
-    random = random / random.norm(dim=-1, keepdim=True)
-    blocks = problem.layer.jacobian(problem.x)
-    jacobian = blocks.flatten(0, 1)
-    vectors = torch.linalg.svd(jacobian).Vh.flip(0)
-    both_ways = torch.stack([vectors, -vectors], 1)
-    singular = both_ways.flatten(0, 1)
-    return torch.cat([random, singular[:half]])
-
-
-def newton_path(least: LeastSquares, start: Tensor, steps: int) -> Tensor:
-    """x - J^-1 r, undamped: points (steps + 1, S, N). A start whose J is singular or overflows
-    stays where it is."""
-    path = [start]
-    for _ in range(steps):
-        x = path[-1]
-        residual = least.value(x).unsqueeze(-1)
-        jacobian = least.jacobian(x)
-        move, failed = torch.linalg.solve_ex(jacobian, residual)
-        new = x - move.squeeze(-1)
-        finite = torch.isfinite(new).all(-1)
-        moved = (failed == 0) & finite
-        point = torch.where(moved.unsqueeze(-1), new, x)
-        path.append(point)
-    return torch.stack(path)

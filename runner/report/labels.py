@@ -34,8 +34,6 @@ NAMES = (
     "sam",
     "asam",
     "hsr",
-    "l-bfgs",
-    "levenberg-marquardt",
     "resnet18",
 )
 """Identifiers of activations, methods and networks, for legends."""
@@ -44,8 +42,8 @@ NAMES = (
 def name(text: str) -> str:
     """A legend entry with its activation, method or network spelt as in print.
 
-    >>> name("gelu"), name("l-bfgs, continued"), name("mean")
-    ('GELU', 'L-BFGS, continued', 'mean')
+    >>> name("gelu"), name("gelu, final"), name("mean")
+    ('GELU', 'GELU, final', 'mean')
     """
     first, comma, rest = text.partition(",")
     return f"{LABELS[first]}{comma}{rest}" if first in NAMES else text

@@ -59,14 +59,13 @@ hsr_stochastic experiment.probe_counts=[1] | at least 2
 hsr_stochastic experiment.probe_counts=[] | probe_counts: expected at least one value
 hsr_stochastic experiment.hidden=99999999999999999999 | hidden: expected a whole number of 64 bits
 ws_bound dataset.test=[10,10] | dataset.test: expected each value once, found 10 twice
-attention_newton experiment.lbfgs_memory=-1 | lbfgs_memory: expected a value above zero
+attention_newton experiment.max_steps=-1 | max_steps: expected a value above zero
 attention_hessian experiment.search=[ascent] experiment.tokens=[8] experiment.width=[8] \
 | expected at least one cell
 attention_hessian experiment.radius=[1.0] | above 1
 attention_newton experiment.scan=[1.0,0.1] | rising values
-attention_newton experiment.ladder=[0.1,1.0] | falling values
 attention_newton experiment.size=[4by3] | such as '4x3'
-attention_newton experiment.study=[basin] | expected one of contest
+attention_newton experiment.study=[basin] | expected one of theorem
 phi_block_diagonal experiment.steps=[5,2] | expected increasing numbers
 scalar_spectrum experiment.part=[edges] | did you mean edge
 exp1_resonance experiment.arch=[plane] | did you mean plain
