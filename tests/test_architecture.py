@@ -37,7 +37,6 @@ THIRD_PARTY = {
     "curvature/estimators": {"torch", "numpy", "scipy", "tqdm"},
     "curvature/estimators/for_curvlinops": {"torch", "curvlinops"},
     "curvature/plots": {"torch", "pandas", "matplotlib"},
-    "curvature/storage": {"torch", "numpy"},
 }
 """Part of the engine -> packages it may use; the longest matching part decides."""
 

@@ -52,12 +52,6 @@ ALLOWED = {
     ("runner/data/fetch.py", "write_text"): "checksums into the scratch folder",
     ("runner/report/draw.py", "savefig"): "into memory",
     ("runner/curvature/plots.py", "savefig"): "into memory, for notebooks",
-    ("runner/curvature/storage.py", "open"): "`save` of a user's own result",
-    (
-        "runner/curvature/storage.py",
-        "replace",
-    ): "`save` writes the file that the user names, by one rename",
-    ("runner/curvature/storage.py", "unlink"): "the half-written file of `save`",
     ("docs/render.py", "write_text"): "numbers in the tracked pages",
     ("docs/verdict_table.py", "write_text"): "a tracked page",
     ("experiments/dag/exp3/report.py", "rename"): "a column of pandas",

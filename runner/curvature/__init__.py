@@ -27,12 +27,11 @@ Is it right?        verify; MeasurementError
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
 A user's network      LayerOperator (between layers), ParameterOperator,
                      discarded_coupling
-Any symmetric operator  top_eigenpairs, spectral_density, trace_estimate, diagonal_estimate,
-                    upper_bound_estimate; batch_errors (over batches); as_linear_operator,
-                    as_curvlinops
+Any symmetric operator  top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate;
+                    batch_errors (over batches); as_linear_operator, as_curvlinops
 During a training   monitor
 Results             all have value, error, low, high and to_dict(); pairs of nodes also
-                    to_frame() and plot(); save and load: one file each
+                    to_frame() and plot()
 Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
 
 Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found,
@@ -43,7 +42,6 @@ from typing import Any
 
 from runner.curvature.estimators.coupling import discarded_coupling
 from runner.curvature.estimators.density import spectral_density
-from runner.curvature.estimators.diagonals import diagonal_estimate
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.estimate import Estimate
 from runner.curvature.estimators.examples import batch_errors
@@ -65,7 +63,6 @@ from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.symmetric import SymmetricOperator
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
 from runner.curvature.removed import removed_name
-from runner.curvature.storage import load, save
 from runner.curvature.verify import verify
 
 __all__ = [
@@ -80,14 +77,11 @@ __all__ = [
     "as_curvlinops",
     "as_linear_operator",
     "batch_errors",
-    "diagonal_estimate",
     "discarded_coupling",
     "exact_blocks",
     "gauss_newton_blocks",
     "inter_layer_metrics",
-    "load",
     "monitor",
-    "save",
     "spectral_density",
     "split_blocks",
     "top_eigenpairs",

@@ -11,6 +11,9 @@ from runner.curvature.function.errors import MeasurementError
 F = TypeVar("F", bound=Callable[..., Any])
 
 NAMES = {
+    "diagonal_estimate": "curvlinops.hutchinson_diag(as_curvlinops(operator), products)",
+    "load": "torch.load(path), or numpy.load(path) for a file that save wrote",
+    "save": "torch.save(result.to_dict(), path), or numpy.savez for arrays",
     "trace_module": (
         "LayerOperator(module, loss, (x, y), layers), which has .blocks(), products and "
         "inter_layer_metrics(operator), or state a graph with Dag"

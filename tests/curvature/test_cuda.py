@@ -290,13 +290,6 @@ def test_every_public_function_runs_there_and_with_that_default_device(device, d
     assert rc.verify(*given).ok
 
 
-def test_results_are_saved_and_loaded(tmp_path):
-    pairs = rc.top_eigenpairs(built(), 2)
-    rc.save(pairs, tmp_path / "pairs")
-    back = rc.load(tmp_path / "pairs")
-    assert back.values.tolist() == pairs.values.tolist()
-
-
 def test_a_training_goes_on_where_there_is_no_gpu(tmp_path):
     states = DiskCheckpoints(tmp_path)
     states.save("resume", {"network": torch.ones(3, device=CUDA)})

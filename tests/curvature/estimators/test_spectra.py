@@ -170,7 +170,7 @@ def test_stated_errors_of_a_network_trained_in_float32_contain_eigenvalues_of_fl
     assert (found.error <= 1e-4 * expected[0]).all()
 
 
-# ------------------------------------------------------------------- traces, bounds and diagonals
+# ------------------------------------------------------------------------------- traces and bounds
 
 
 FEW = list(product(TABLE, [4]))
@@ -231,38 +231,6 @@ def test_sketches_win_where_the_spectrum_decays():
     assert sketched.max() < plain.max() / 8
     for name, method in (("decaying", "hutch++"), ("even", "hutchinson")):
         assert rc.trace_estimate(torch.diag(SPECTRA[name])).method == method
-
-
-def test_the_diagonals_and_their_intervals():
-    matrix = symmetric(SPECTRA["indefinite"])
-    exact = rc.diagonal_estimate(matrix, 150)
-    assert torch.allclose(exact.value, matrix.diagonal())
-    assert torch.allclose(exact.square.value, (matrix @ matrix).diagonal())
-
-
-def two_by_two():
-    """Signs of the two components of a row agree often."""
-    return torch.block_diag(*(k * torch.ones(2, 2) for k in range(1, 76))).double()
-
-
-@pytest.mark.parametrize("make", [lambda: symmetric(SPECTRA["indefinite"]), two_by_two])
-def test_intervals_of_the_diagonals_cover(make):
-    matrix, repeats = make(), 40
-    exact = rc.diagonal_estimate(matrix, 150)
-
-    def share(found, truth):
-        inside = (found.low <= truth.value) & (truth.value <= found.high)
-        return float(inside.double().mean())
-
-    for products in (5, 30):
-        covered = torch.zeros(2)
-        for seed in range(repeats):
-            found = rc.diagonal_estimate(matrix, products, generator=seeded(seed))
-            shares = share(found, exact), share(found.square, exact.square)
-            covered += torch.tensor(shares) / repeats
-        assert (covered > 0.92).all() and (covered < 0.999).all(), covered
-    with refusal("at least 5 products"):
-        rc.diagonal_estimate(matrix, 4)
 
 
 # ---------------------------------------------------------------------------------------- density
@@ -358,7 +326,6 @@ ESTIMATES = {
     "hutch++": partial(rc.trace_estimate, method="hutch++"),
     "trace": rc.trace_estimate,
     "bound": partial(rc.upper_bound_estimate, probes=21),
-    "diagonal": partial(rc.diagonal_estimate, products=20),
     "density": partial(rc.spectral_density, probes=3, steps=40),
 }
 EACH = pytest.mark.parametrize("name", ESTIMATES)
@@ -502,7 +469,7 @@ def test_matrices_that_are_not_symmetric_are_refused_however_they_are_kept(kind)
 
 
 ESTIMATORS = (
-    *(rc.trace_estimate, rc.diagonal_estimate, rc.spectral_density, rc.upper_bound_estimate),
+    *(rc.trace_estimate, rc.spectral_density, rc.upper_bound_estimate),
     lambda operator: rc.top_eigenpairs(operator, 2),
 )
 

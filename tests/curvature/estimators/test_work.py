@@ -88,7 +88,6 @@ def from_sketches(operator, **more):
 ESTIMATORS = {
     "trace": (partial(rc.trace_estimate, products=100), Counted),
     "bound": (partial(rc.upper_bound_estimate, probes=100), Counted),
-    "diagonal": (partial(rc.diagonal_estimate, products=100), Counted),
     "density": (partial(rc.spectral_density, probes=3, steps=60), Counted),
     "eigenpairs": (partial(rc.top_eigenpairs, k=6), Counted),
     "coupling": (partial(rc.discarded_coupling, probes=60), Counted),

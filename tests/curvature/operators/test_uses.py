@@ -16,8 +16,6 @@ from runner.curvature import (
     LayerOperator,
     ParameterOperator,
     as_linear_operator,
-    load,
-    save,
     trace_estimate,
     verify,
 )
@@ -397,15 +395,6 @@ def test_operators_are_not_pickled():
         with refusal("build it again", TypeError):
             take(operator)
     assert torch.equal(copy.copy(operator).dense(), operator.dense())
-
-
-def test_tensors_that_numpy_has_no_type_for(tmp_path):
-    path = tmp_path / "result.npz"
-    z = torch.tensor([1 + 2j]).conj()
-    save([z, z.imag], path)
-    assert torch.equal(load(path)[0], z) and torch.equal(load(path)[1], z.imag)
-    with refusal("that numpy has a type for"):
-        save(torch.eye(2).to_sparse(), path)
 
 
 # ------------------------------------------------------------------ layers
