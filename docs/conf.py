@@ -36,9 +36,11 @@ html_title = f"hess-run {release}"
 html_static_path = [f"{TEMPLATES}/site.css", f"{TEMPLATES}/site.js"]
 html_context = {
     "sections": sections(ABOVE),
+    "home": f"{ABOVE}index.html",
     "tones": {verdict: tone(verdict) for verdict in MEANINGS},
 }
 html_math_renderer = "mathml"
+html_show_search_summary = False  # it fetches pages, which browsers refuse for files on disk
 
 toc_object_entries = False
 autosummary_generate = True

@@ -1,4 +1,4 @@
-"""The header that all pages of a site share: its sections, and where its search looks."""
+"""The header that all pages of a site share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ DOCUMENTATION = (
     ("Concepts", "concepts.html"),
     ("API", "api.html"),
     ("Contributing", "contributing.html"),
+    ("Search", "search.html"),
 )
 ABOVE = "../"
 """Path to the documentation, from the folder of result pages that are a part of it."""
@@ -35,9 +36,14 @@ def header(root: str | None, here: str, documentation: str | None) -> dict[str, 
     here: label of the section that the page belongs to; documentation: as of `sections`.
     """
     tones = {verdict: tone(verdict) for verdict in MEANINGS}
-    site: dict[str, Any] = {"root": root, "documentation": None, "tones": tones}
+    site = {"root": root, "tones": tones}
     if root is None:
-        return {"root": root, "here": here, "sections": [], "site": site}
-    if documentation is not None:
-        site["documentation"] = root + documentation
-    return {"root": root, "here": here, "sections": sections(documentation), "site": site}
+        return {"root": root, "here": here, "sections": [], "home": "", "site": site}
+    home = f"{documentation or ''}index.html"
+    return {
+        "root": root,
+        "here": here,
+        "sections": sections(documentation),
+        "home": home,
+        "site": site,
+    }

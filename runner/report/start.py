@@ -1,4 +1,4 @@
-"""The start page of an output folder, the page of all figures, and what their search reads."""
+"""The start page of an output folder, and the page of all figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from runner.contract import natural
 from runner.report.citation import bibtex
-from runner.report.formulas import marked, table
 from runner.report.manifest import write
 from runner.report.navigation import header
 from runner.report.page import ALL, Page
@@ -35,7 +34,6 @@ def build_start(
     pages = [page for page in map(Page.read, folders) if page is not None]
     readable = {page.folder for page in pages}
     papers = _by_paper(pages)
-    write(root / "rows.js", _rows_script(pages).encode())
     write(root / "pages.js", _pages_script(papers).encode())
     write(root / "gallery.html", gallery(pages, documentation).encode())
     html = render(
@@ -43,6 +41,7 @@ def build_start(
         papers=papers,
         cards=_cards(papers, root, documentation),
         places=place_index(pages),
+        points=points(pages),
         totals=_totals(papers),
         not_run=not_run,
         classes=_classes(errata),
@@ -95,29 +94,6 @@ def _other_settings(root: Path) -> list[str]:
     return sorted(folder.as_posix() for folder in folders if folder.parts[0] != PUBLISHED)
 
 
-def _rows_script(pages: Sequence[Page]) -> str:
-    """rows.js: what the search finds, by experiment: [paper, rows], "" where the place of a row
-    begins with its paper. Formulas of the audit stay text here; its page shows them."""
-    found = {}
-    texts = []
-    for page in pages:
-        rows = start_rows(page)
-        if page.paper != ALL:
-            texts += [row[1] for row in rows]
-            rows = [[row[0], marked(row[1]), *row[2:]] for row in rows]
-        found[page.name] = ["" if page.paper == ALL else page.paper, rows]
-    content = {"hessRows": found, "hessMaths": table(texts), "hessFigures": _figure_rows(pages)}
-    return "".join(f"window.{name}={island(value)};\n" for name, value in content.items())
-
-
-def _figure_rows(pages: Sequence[Page]) -> dict[str, list[list[str]]]:
-    """Experiment -> [name, place, caption] of its figures."""
-    rows = {}
-    for page in pages:
-        rows[page.name] = [[figure.name, figure.place, figure.caption] for figure in page.figures]
-    return rows
-
-
 def _pages_script(papers: Mapping[str, Sequence[Page]]) -> str:
     """pages.js: what the navigation lists, [paper, names of its experiments]."""
     names = []
@@ -160,22 +136,24 @@ def _cards(
     return cards
 
 
-def start_rows(page: Page) -> list[list[Any]]:
-    """Its numbers and statements: [anchor, text, place, verdict, published, measured, places]."""
-    rows: list[list[Any]] = []
-    for row in page.scores:
-        values = [_rounded(row.get(key)) for key in ("paper_mean", "measured_mean")]
-        about = [row["id"], row["label"], row.get("source", ""), row["verdict"]]
-        rows.append([*about, *values, row["places"]])
-    for row in page.claims:
-        about = [row["id"], row["statement"], row.get("where", ""), row["verdict"]]
-        rows.append([*about, None, None, row["places"]])
-    return rows
+def points(pages: Sequence[Page]) -> list[dict[str, Any]]:
+    """The marks of the plot of published against measured values."""
+    found = []
+    for page in pages:
+        for row in page.scores:
+            published = row.get("paper_mean")
+            measured = row.get("measured_mean")
+            if published and measured:  # the axes are logarithmic
+                mark = {"page": page.name, "paper": page.paper, "id": row["id"]}
+                mark |= {"what": row["label"], "place": row.get("source", "")}
+                mark |= {"published": _rounded(published), "measured": _rounded(measured)}
+                found.append(mark | {"verdict": row["verdict"]})
+    return found
 
 
-def _rounded(value: float | None) -> float | None:
+def _rounded(value: float) -> float:
     """Five digits are enough for a mark."""
-    return float(f"{value:.5g}") if value else value
+    return float(f"{value:.5g}")
 
 
 @dataclass(frozen=True)

@@ -65,11 +65,13 @@ def test_pages_share_one_style_sheet_and_one_script_and_load_nothing_from_outsid
         assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//', text), page
 
 
-def test_the_search_reads_rows_and_the_index_of_the_documentation(site):
-    assert (site / "results" / "rows.js").read_text().startswith("window.hessRows=")
-    index = (site / "searchindex.js").read_text()
-    assert index.startswith("Search.setIndex(")
-    assert '"alltitles"' in index and '"objects"' in index and "LayerOperator" in index
+def test_the_search_page_is_that_of_sphinx(site):
+    page = (site / "search.html").read_text(encoding="utf-8")
+    for script in ("documentation_options.js", "searchtools.js", "language_data.js"):
+        assert f"_static/{script}" in page and (site / "_static" / script).is_file()
+    assert 'src="searchindex.js"' in page and 'id="search-results"' in page
+    assert 'data-content_root="./"' in page  # results are links relative to it
+    assert "LayerOperator" in (site / "searchindex.js").read_text()
 
 
 def test_pages_stay_small(site):

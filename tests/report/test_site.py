@@ -9,7 +9,7 @@ from runner.report.manifest import checksums
 from runner.report.page import Page
 from runner.report.rendering import island, markdown
 from runner.report.site import build_experiment
-from runner.report.start import Place, build_start, place_index, start_rows
+from runner.report.start import Place, build_start, place_index, points
 from tests.errors import refusal
 from tests.report.made_up import FILES, built, report, written
 
@@ -93,7 +93,6 @@ def test_pages_of_the_documentation_are_those_of_whole_reports(tmp_path):
     results = tmp_path / "results"
     build(folders, results)
     assert (results / "exp3" / "figures" / "gap.png").is_file()
-    assert (results / "rows.js").is_file()
     start = (results / "index.html").read_text()
     assert 'href="../reproduction/README.html"' in start and 'href="../user-guide.html"' in start
     html = (results / "exp3" / "index.html").read_text()
@@ -110,11 +109,13 @@ def test_a_figure_that_was_drawn_as_pdf_has_a_button(tmp_path):
     assert '<a href="figures/gap.pdf" download>PDF</a>' in html
 
 
-def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
+def test_marks_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
     page = Page.read(report(tmp_path))
-    rows = start_rows(page)
-    number = ["dag.T5.relu.final.0.gap", page.scores[0]["label"], "DAG paper, Table 5"]
-    assert rows[0] == [*number, "reproduced", 1.0, 1.0, ["Table 5"]] and len(rows) == 13
+    marks = points([page])
+    assert len(marks) == len(page.scores) == 12
+    about = {"page": "exp3", "paper": "DAG", "id": "dag.T5.relu.final.0.gap"}
+    about |= {"what": page.scores[0]["label"], "place": "DAG paper, Table 5"}
+    assert marks[0] == about | {"published": 1.0, "measured": 1.0, "verdict": "reproduced"}
     counts = {"good": 4, "bad": 4, "open": 4}
     assert place_index([page]) == {"DAG": {"Table 5": [Place("exp3", counts, "Table 5")]}}
 

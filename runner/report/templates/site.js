@@ -1,4 +1,4 @@
-/* The script of every page: theme, navigation, search; on result pages the rows, their evidence and the scatter plot. */
+/* The script of every page: theme and navigation; on result pages the rows, their evidence and the scatter plot. */
 (() => {
   "use strict";
   const site = JSON.parse(document.getElementById("site").textContent);
@@ -96,107 +96,14 @@
       if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
   }
 
-  // ---- search over rows, figures, API and documentation
-  const link = (page, anchor) => `${site.root}${encodeURIComponent(page)}/index.html#${encodeURIComponent(anchor)}`;
-  let sources;
-  function loadSources() {
-    if (!sources) sources = readSources();
-    return sources;
-  }
-  async function readSources() {
-    let documentation = null;
-    window.Search = { setIndex: index => { documentation = index; } };
-    await Promise.all([
-      window.hessRows || loadScript(site.root + "rows.js"),
-      site.documentation !== null && loadScript(site.documentation + "searchindex.js"),
-    ]);
-    return { rows: siteRows(), figures: siteFigures(), documentation };
-  }
-  function siteRows() {
-    return Object.entries(window.hessRows || {}).flatMap(([page, [paper, found]]) =>
-      found.map(([id, what, place, verdict, published, measured, places]) => ({
-        page, id, what, place, verdict, published, measured, places,
-        paper: paper || place.split(",")[0],
-        text: plain([page, paper, id, what, place, verdict].join(" ")).toLowerCase(),
-      })));
-  }
-  function siteFigures() {
-    return Object.entries(window.hessFigures || {}).flatMap(([page, found]) =>
-      found.map(([name, place, caption]) => ({
-        page, name, place, caption, places: place ? [place] : [],
-        text: `${page} ${name} ${place} ${caption}`.toLowerCase(),
-      })));
-  }
-  function documentationHits(index, words) {
-    if (!index || !words.length) return [];
-    const page = doc => `${site.documentation}${index.docnames[doc]}.html`;
-    const inAll = text => words.every(word => text.toLowerCase().includes(word));
-    const names = Object.entries(index.objects).flatMap(([module, members]) =>
-      members.map(([doc, type, , anchor, name]) => {
-        const full = module ? `${module}.${name}` : name;
-        const id = anchor === "-" ? `${index.objnames[type][1]}-${full}` : anchor || full;
-        return { what: full, about: index.objnames[type][2], href: `${page(doc)}#${id}` };
-      })).filter(hit => inAll(hit.what));
-    const titles = Object.entries(index.alltitles).filter(([title]) => inAll(title)).flatMap(([title, places]) =>
-      places.map(([doc, id]) => ({ what: title, about: index.titles[doc], href: page(doc) + (id ? `#${id}` : "") })));
-    const texts = pagesWith(index, words).map(doc => ({ what: index.titles[doc], about: "in the text", href: page(doc) }));
-    const found = names.sort((a, b) => a.what.length - b.what.length);
-    for (const more of [titles, texts]) {
-      const seen = new Set(found.map(hit => hit.href.split("#")[0]));
-      found.push(...more.filter(hit => !seen.has(hit.href.split("#")[0])));
-    }
-    return found;
-  }
-  function pagesWith(index, words) {
-    const sets = words.map(word => {
-      const stem = word.length > 4 ? word.replace(/(?:ings?|ed|es|s|e)$/, "") : word, docs = new Set();
-      for (const table of [index.terms, index.titleterms])
-        for (const [term, at] of Object.entries(table)) if (term.startsWith(stem)) [at].flat().forEach(doc => docs.add(doc));
-      return docs;
-    });
-    return [...sets[0]].filter(doc => sets.every(docs => docs.has(doc)));
-  }
-  function setUpSearch() {
-    const form = byId("find"), field = form.elements.q, panel = byId("answers");
-    const close = () => { panel.hidden = true; };
-    async function search() {
-      const asked = question(field.value);
-      if (!asked.words.length && !asked.places.length) return close();
-      const { rows, figures, documentation } = await loadSources();
-      if (field.value !== asked.query) return undefined;
-      const found = rows.filter(row => fits(asked, row)), listed = verdictCounts(found);
-      const drawn = figures.filter(figure => fits(asked, figure));
-      const pages = documentationHits(documentation, asked.places.length ? [] : asked.words);
-      panel.innerHTML = `<p role="status">${found.length} rows${listed ? ": " : ""}${escaped(listed)}` +
-        `${drawn.length ? `; ${drawn.length} figures` : ""}${pages.length ? `; ${pages.length} places in the documentation` : ""}</p>` +
-        hits("API and documentation", pages.slice(0, 8), h => `<a href="${escaped(h.href)}">${escaped(h.what)}</a> <span class="small">${escaped(h.about)}</span>`) +
-        hits("Figures", drawn.slice(0, 6), f => `<a href="${escaped(link(f.page, `figure.${f.name}`))}">${escaped(f.place || "further figure")}</a> <span class="small">${escaped(f.page)}: ${escaped(f.caption.slice(0, 120))}</span>`) +
-        hits("Numbers and statements", found.slice(0, 60), r => `<a href="${escaped(link(r.page, r.id))}">${formulas(r.what, window.hessMaths)}</a> <span class="small">${escaped(r.paper)}, ${escaped(r.place)}; ${escaped(r.page)}</span> <b class="${toneOf(r.verdict)}">${escaped(r.verdict)}</b>`);
-      panel.hidden = false;
-      return undefined;
-    }
-    field.addEventListener("focus", loadSources, { once: true });
-    field.addEventListener("input", search);
-    form.addEventListener("submit", event => { event.preventDefault(); search(); });
-    addEventListener("keydown", event => { if (event.key === "Escape" && !panel.hidden) { close(); field.focus(); } });
-    document.addEventListener("click", event => {
-      if (event.target.closest("#answers a") || !event.target.closest("#answers, #find")) close();
-    });
-    const wanted = new URLSearchParams(location.search).get("q");
-    if (wanted && !byId("data")) { field.value = wanted; search(); }
-  }
-  function hits(title, found, line) {
-    if (!found.length) return "";
-    return `<h2>${title}</h2><ul>${found.map(hit => `<li>${line(hit)}</li>`).join("")}</ul>`;
-  }
-
   // ---- published against measured
   function setUpScatter() {
-    const which = byId("which"), plot = byId("plot"), rows = siteRows().filter(row => row.published && row.measured);
+    const which = byId("which"), plot = byId("plot"), rows = JSON.parse(byId("points").textContent);
     const draw = () => { plot.innerHTML = scatter(rows.filter(row => !which.value || row.paper === which.value)); };
     which.addEventListener("change", draw);
     draw();
   }
+  const link = (page, anchor) => `${encodeURIComponent(page)}/index.html#${encodeURIComponent(anchor)}`;
   function scatter(rows) {
     if (!rows.length) return "No published number with a measured value.";
     const WIDTH = 640, HEIGHT = 460, LEFT = 60, BELOW = 40, EDGE = 10;
@@ -270,7 +177,6 @@
       const hash = location.hash.slice(1), target = decodeURIComponent(hash).split("?")[0];
       const asked = hash.split("?")[1];
       if (target === "rows" && asked !== undefined) filter(asked);
-      else if (!target && new URLSearchParams(location.search).has("q")) filter(location.search.slice(1));
       else if (rows.some(row => row.id === target)) open(target);
     }
     form.addEventListener("input", () => {
@@ -428,7 +334,7 @@
   setUpTheme();
   setUpScrolling();
   addEventListener("resize", setUpScrolling);
-  if (site.root !== null) { setUpNavigation(); setUpSearch(); }
+  if (site.root !== null) setUpNavigation();
   if (byId("plot")) setUpScatter();
   if (byId("data")) { setUpRows(); setUpStatistics(); }
   if (byId("large")) setUpFigures();
