@@ -17,7 +17,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: recipes gallery readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
+.PHONY: recipes readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -83,10 +83,6 @@ ifeq ($(EXPERIMENT),)
 else
 	$(call each,$(BIN)/hess-run report experiment=$$e)
 endif
-
-gallery: $(READY) ## every figure of the stored results on one page: outputs/gallery.html
-	$(BIN)/hess-run report
-	@echo outputs/gallery.html
 
 figure-%: $(READY) ## one figure drawn again, by its file name below outputs/ (EXPERIMENT=: of that experiment only)
 	@found=; for f in outputs/published/$(or $(EXPERIMENT),*)/figures/$*.png; do [ -f "$$f" ] || continue; found=1; \

@@ -6,7 +6,7 @@ from typing import Any
 
 from runner.report.tones import MEANINGS, tone
 
-RESULTS = (("Results", "index.html"), ("Figures", "gallery.html"))
+RESULTS = ("Results", "index.html")
 DOCUMENTATION = (
     ("Reports", "reports.html"),
     ("User guide", "user-guide.html"),
@@ -25,8 +25,8 @@ def sections(documentation: str | None) -> list[tuple[str, str]]:
     documentation: path from there to the documentation, None for the pages of an output folder.
     """
     if documentation is None:
-        return [*RESULTS]
-    return [*RESULTS, *((label, documentation + page) for label, page in DOCUMENTATION)]
+        return [RESULTS]
+    return [RESULTS, *((label, documentation + page) for label, page in DOCUMENTATION)]
 
 
 def header(root: str | None, here: str, documentation: str | None) -> dict[str, Any]:

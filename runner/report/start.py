@@ -1,4 +1,4 @@
-"""The start page of an output folder, and the page of all figures."""
+"""The start page of an output folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def build_start(
     readable = {page.folder for page in pages}
     papers = _by_paper(pages)
     write(root / "pages.js", _pages_script(papers).encode())
-    write(root / "gallery.html", gallery(pages, documentation).encode())
     html = render(
         "start.html",
         papers=papers,
@@ -100,14 +99,6 @@ def _pages_script(papers: Mapping[str, Sequence[Page]]) -> str:
     for paper, members in papers.items():
         names.append([paper, [page.name for page in members]])
     return f"window.hessPages={island(names)};\n"
-
-
-def gallery(pages: Sequence[Page], documentation: str | None) -> str:
-    """A page with every figure of the reports, small."""
-    drawn = [page for page in pages if page.figures]
-    count = sum(len(page.figures) for page in drawn)
-    about = header("", "Figures", documentation)
-    return render("gallery.html", pages=drawn, count=count, **about)
 
 
 def _cards(

@@ -49,7 +49,7 @@ def test_the_front_page_has_the_results_and_the_figure_of_readme(site):
 
 def test_every_page_has_the_same_header_and_its_links_lead_to_pages(site):
     expected = links(site / PAGES[0])
-    assert [label for label, _ in expected][:3] == ["Results", "Figures", "Reports"]
+    assert [label for label, _ in expected][:2] == ["Results", "Reports"]
     for page in PAGES:
         assert links(site / page) == expected, page
     assert all(target.is_file() for _, target in expected)

@@ -136,7 +136,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(browser, tmp_path):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESKTOP])
-@pytest.mark.parametrize("page", ["index.html", "gallery.html", "exp3/index.html"])
+@pytest.mark.parametrize("page", ["index.html", "exp3/index.html"])
 def test_pages_fit_and_are_accessible(browser, tmp_path, page, width, theme):
     built(tmp_path)
     opened(browser, (tmp_path / page).as_uri(), width, theme)

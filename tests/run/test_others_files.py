@@ -55,7 +55,7 @@ def test_runs_reports_and_publications_leave_other_files_alone(outputs, tmp_path
 
 OURS = """
 toy/numbers.csv toy/claims.csv toy/toy.md toy/report.md toy/stats.js toy/index.html
-toy/manifest.json toy/figures/numbers.png index.html pages.js gallery.html
+toy/manifest.json toy/figures/numbers.png index.html pages.js
 """
 
 
