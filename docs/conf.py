@@ -1,7 +1,7 @@
 """Configuration of the documentation site: `make docs` builds it into docs/_build/html.
 
 Pages have the header, the style sheet and the script of the result pages, and load nothing
-from outside: formulas are MathML.
+from outside: formulas in LaTeX are MathML.
 """
 
 from __future__ import annotations

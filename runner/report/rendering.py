@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.report.captions import seeds_line
-from runner.report.formulas import formulas
 from runner.report.tones import MEANINGS, tone
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -30,7 +29,7 @@ def _environment() -> Any:
     )
     environment.globals.update(tone=tone, signs=SIGNS, meanings=MEANINGS, seeds_line=seeds_line)
     environment.globals.update(style=_asset("site.css"), script=_asset("site.js"))
-    environment.filters.update(island=island, formulas=formulas)
+    environment.filters["island"] = island
     return environment
 
 
@@ -59,8 +58,7 @@ def island(value: Any) -> Any:
 
 
 def markdown(text: str) -> Any:
-    """Markdown as HTML, its formulas as MathML. Raw HTML is shown as text. Headings begin one level
-    further down."""
+    """Markdown as HTML. Raw HTML is shown as text. Headings begin one level further down."""
     from markdown_it import MarkdownIt
     from markupsafe import Markup
 
@@ -70,10 +68,6 @@ def markdown(text: str) -> Any:
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
-        for child in token.children or ():
-            if child.type == "text":
-                child.type = "html_inline"
-                child.content = formulas(child.content)
     return Markup(parser.renderer.render(tokens, parser.options, {}))
 
 

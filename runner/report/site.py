@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from runner.report.citation import bibtex
-from runner.report.formulas import marked, table
 from runner.report.manifest import write
 from runner.report.navigation import header
 from runner.report.page import ALL, Page
@@ -68,18 +67,15 @@ def _downloads(page: Page) -> list[str]:
 
 
 def _page_data(page: Page) -> dict[str, Any]:
-    """What the script of a page shows: rows, the cells behind them, formulas and figures."""
+    """What the script of a page shows: rows, the cells behind them, and figures."""
     cells = []
     if len(page.cells) <= MOST_CELLS:
         cells = page.cells
-    texts = [row["label"] for row in page.scores]
-    texts += [row["statement"] for row in page.claims]
     return {
         "name": page.name,
-        "scores": [row | {"label": marked(row["label"])} for row in page.scores],
-        "claims": [row | {"statement": marked(row["statement"])} for row in page.claims],
+        "scores": page.scores,
+        "claims": page.claims,
         "cells": cells,
         "replicated": Scope.of(page.manifest).replicated,
-        "maths": table(texts),
         "figures": {figure.place: figure.name for figure in reversed(page.figures) if figure.place},
     }

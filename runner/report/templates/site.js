@@ -3,7 +3,6 @@
   "use strict";
   const site = JSON.parse(document.getElementById("site").textContent);
   const SIGNS = { good: "✓", bad: "✗", neutral: "–", open: "○" };
-  const MARK = "\u2061";  // around a formula in a text
   const PLACES = "tables?|figs?\\.?|figures?|theorems?|lemmas?|propositions?|corollar(?:y|ies)|sections?|eqs?\\.?";
   const PLACE = new RegExp(`\\b(${PLACES})\\s+([a-z]?\\.?\\d[\\d.]*)`, "gi");
 
@@ -11,11 +10,7 @@
   const known = value => value !== undefined && value !== null;
   const toneOf = verdict => site.tones[verdict] || "open";
   const escaped = text => String(text).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
-  const plain = text => String(text).replaceAll(MARK, "");
 
-  function formulas(text, maths) {
-    return text.split(MARK).map((part, i) => i % 2 ? maths[part] : escaped(part)).join("");
-  }
   function number(x) {
     if (!known(x)) return "";
     if (x === 0) return "0";
@@ -118,7 +113,7 @@
       ticks.push(`<path d="M${x(t)} ${EDGE}V${HEIGHT - BELOW}M${LEFT} ${y(t)}H${WIDTH - EDGE}" stroke="var(--line)"/>` +
         `<text x="${x(t)}" y="${HEIGHT - 24}" text-anchor="middle">1e${t}</text><text x="${LEFT - 6}" y="${y(t) + 4}" text-anchor="end">1e${t}</text>`);
     const marks = rows.map(row => {
-      const tone = toneOf(row.verdict), title = `${plain(row.what)}, ${row.place}: published ${row.published}, measured ${row.measured}, ${row.verdict}`;
+      const tone = toneOf(row.verdict), title = `${row.what}, ${row.place}: published ${row.published}, measured ${row.measured}, ${row.verdict}`;
       return `<a href="${escaped(link(row.page, row.id))}"><path class="${tone}" d="${shapes[tone]}" transform="translate(${x(log(row.published))} ${y(log(row.measured))})"` +
         ` fill="currentColor" fill-opacity=".35" stroke="currentColor"><title>${escaped(title)}</title></path></a>`;
     });
@@ -215,7 +210,7 @@
       printed: row.threshold, ours: known(row.statistic) ? Number(row.statistic) : undefined,
     }));
     return [...numbers, ...statements].map(row => ({
-      ...row, text: plain([row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ")).toLowerCase(),
+      ...row, text: [row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ").toLowerCase(),
     }));
   }
   function sorted(rows, sort) {
@@ -240,7 +235,7 @@
     const place = escaped(row.place) + (figure ? ` <a href="#figure.${escaped(figure)}">figure</a>` : "");
     const why = row.why ? `<p class="small">${escaped(row.why)}</p>` : "";
     return `<tr id="${id}"><td data-name="verdict" class="${tone}">${SIGNS[tone]} ${escaped(row.verdict)}</td>` +
-      `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${id}">${formulas(row.what, data.maths)}</button>${why}</td>` +
+      `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${id}">${escaped(row.what)}</button>${why}</td>` +
       `<td data-name="published">${published(row)}</td><td data-name="measured">${measured(row)}</td>` +
       `<td data-name="ratio">${number(row.ratio)}</td><td data-name="place">${place}</td></tr>` +
       (open ? `<tr class="detail"><td colspan="6">${dots(row)}${evidence(row, data)}</td></tr>` : "");
