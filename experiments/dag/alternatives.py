@@ -81,7 +81,11 @@ BOTTLENECK: Alternatives = (
         shifted(1, "rank"),
         ("rank bound, example",),
     ),
-    Alternative("the widest layer is the narrowest", reversed_order("d_u"), ("R_far falls",)),
+    Alternative(
+        "the widest layer is the narrowest",
+        reversed_order("d_u"),
+        ("R_far falls", "D_far below the bound"),
+    ),
     Alternative(
         "C and D exchange their places",
         columns_exchanged(("C_estimate", "D_estimate")),

@@ -11,10 +11,12 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol.scores import image_spread, jackknife, statistic_of
 from experiments.dag.protocol.statements import Groups, Parts
 from experiments.dag.protocol.summary import first, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
+from runner.kinds.dataset import AttentionData
 from runner.stats import judge
 from runner.stats.tables import chosen, groups, seed_values
 from runner.training import CHECKPOINTS
@@ -35,11 +37,10 @@ DESCRIBED = (
 )
 
 
-def claims(
-    tables: Tables, says: Mapping[str, Statement], control: Mapping[str, str]
-) -> list[Claim]:
+def claims(tables: Tables, says: Mapping[str, Statement], experiment: Exp5Attention) -> list[Claim]:
     """One claim per statement, decided under the recovered protocol; the other targets are
     variants."""
+    control = experiment.control
     blocks = first(of_paper(tables["blocks"], control))
     networks, history = (of_paper(tables[name], control) for name in ("networks", "history"))
     protocols = list(dict.fromkeys(tables["blocks"]["protocol"]))
@@ -54,6 +55,7 @@ def claims(
         decide.bound("stability of the gap", attention, stability),
         *structural(blocks, says),
         decide.bound("H5.3", networks, falls),
+        decide.bound("no training failure", networks, partial(over_a_constant, experiment)),
         decide.bound("monotone loss", history, rises),
     ]
     of_attention = networks["network"] == "attention"
@@ -194,6 +196,33 @@ def falls(networks: pd.DataFrame) -> Parts:
             larger = np.maximum(*steps)
             found[str(network)] = list(larger)
     return found
+
+
+def over_a_constant(experiment: Exp5Attention, networks: pd.DataFrame) -> Parts:
+    """Test loss at the end over that of the best constant prediction, by network."""
+    found: Parts = {}
+    final = chosen(networks, checkpoint="final")
+    for (protocol, network), rows in groups(final, ["protocol", "network"]):
+        data, _ = experiment.under(str(protocol))
+        of_seeds = seed_values(rows, "test_loss")
+        found[str(network)] = [loss / target_variance(data) for loss in of_seeds.values()]
+    return found
+
+
+def target_variance(data: AttentionData) -> float:
+    """Variance of the targets, which is the test loss of the best constant prediction.
+
+    Standardised targets have `spread`². Of y = ‖x‖_F/√n + ε with n = S d standard normal entries it
+    is 1 − E[χ_n]²/n + noise², E[χ_n] = √2 Γ((n+1)/2)/Γ(n/2); NaN for other targets.
+    """
+    if data.standardised:
+        return data.spread**2
+    if data.response != "norm":
+        return math.nan
+    entries = data.tokens * data.width
+    root_mean = math.sqrt(2 / entries)
+    mean = root_mean * math.exp(math.lgamma((entries + 1) / 2) - math.lgamma(entries / 2))
+    return 1 - mean**2 + data.noise**2
 
 
 def rises(history: pd.DataFrame) -> Parts:

@@ -62,7 +62,7 @@ class AttentionAnalysis(WithAuthors):
         return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return claims.claims(self.tables, says, self.experiment.control)
+        return claims.claims(self.tables, says, self.experiment)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)

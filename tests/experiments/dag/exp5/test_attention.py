@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.dag.exp5.claims import authors_own
+from experiments.dag.exp5.claims import authors_own, target_variance
 from experiments.dag.exp5.settings import PAIRS
 from experiments.dag.protocol.measure import block_row
 from experiments.printed import statements
@@ -97,6 +97,22 @@ def test_claims_follow_the_tables(experiment, tables):
     judged(wide, confirmed="H5.1")
     judged(wide.assign(gap=wide["gap"] / 1e3), refuted="H5.1")
     judged(wide.assign(tensor=1e-9), confirmed="separation")
+
+
+def test_a_network_that_loses_to_a_constant_has_not_converged(experiment, tables):
+    networks = tables["networks"]
+    for share, verdict in ((0.5, "confirmed"), (2.0, "refuted")):
+        loss = share * target_variance(experiment.under("recovered")[0])
+        rows = changed(networks, {"protocol": "recovered", "checkpoint": "final"}, test_loss=loss)
+        check(experiment, tables | {"networks": rows}, **{verdict: "no training failure"})
+
+
+@pytest.mark.parametrize("protocol", ["recovered", "described"])
+def test_the_best_constant_has_the_variance_of_the_targets(protocol):
+    data, _ = preview("exp5_attention").under(protocol)
+    many = replace(data, train=100_000, validation=1)
+    targets = load(many, Context(seed=1)).train.targets
+    assert target_variance(data) == pytest.approx(float(targets.var()), rel=0.02)
 
 
 def test_protocols_change_what_they_name(experiment):
