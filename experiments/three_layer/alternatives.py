@@ -20,7 +20,14 @@ WS_BOUND: Alternatives = (
     Alternative(
         INVERSE,
         to_power(-1, "lambda_sup"),
-        ("right skew", "bound follows eigenvalue", "hidden Gram norm", "Theorem 7"),
+        (
+            "right skew",
+            "bound follows eigenvalue",
+            "hidden Gram norm",
+            "Theorem 7",
+            "V norm",
+            "width sharpens",
+        ),
     ),
     Alternative(
         "sharpest and flattest points exchange their places",
@@ -55,6 +62,14 @@ REGULARIZATION: Alternatives = (
             "HSR lowers std of the spectrum from sharp seeds",
             "HSR simplifies decision boundaries",
             "conclusions with all ends",
+        ),
+    ),
+    Alternative(
+        "trace regularisation and plain descent exchange their places",
+        exchanged("method", "gd", "trace"),
+        (
+            "Hessian trace lowers mean of the spectrum from sharp seeds",
+            "Hessian trace lowers std of the spectrum from sharp seeds",
         ),
     ),
     Alternative(

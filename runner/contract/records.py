@@ -33,7 +33,8 @@ class Statistic:
     name: unique together with group; kind: mann_whitney, wilcoxon, spearman, linear, log_linear or
     summary; figure: where it is drawn; where: place in the paper; group: variant, e.g.
     "protocol=fitted seed=42". family: figure, kind and number of the tests that Holm's correction
-    takes together; "" for a test that cannot reach 0.05 and is left out.
+    takes together; "" for a test that cannot reach 0.05 and is left out. unconverged: how many of
+    the pairs that enter have an end that missed the stop rule of its search.
     label_a, label_b, n_a, n_b: the samples, and how many values of each entered. lost: how many
     values are infinite or missing, which do not enter; effect_least, p_least, shift_least (lower
     limit of the shift) and effect_most, p_most, shift_most (upper limit): what the test gives if
@@ -54,6 +55,7 @@ class Statistic:
     n_a: int = 0
     n_b: int = 0
     lost: int = 0
+    unconverged: int = 0
     statistic: float = NAN
     p: float = NAN
     p_holm: float = NAN

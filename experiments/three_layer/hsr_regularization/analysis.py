@@ -3,15 +3,16 @@ start.
 
 Starts of one data set share that data set, so pooling them over seeds would count the same draw
 hundreds of times. What holds over data sets is tested on one median per data set (`… over data
-sets`), where n is small and says so. Pairs in which a method reached no critical point are left
-out, and counted in the note.
+sets`), where n is small and says so. Every finite end enters, as the paper's 113 of each method
+do: an end that missed the stop rule after all steps has a value. Their pairs are counted in the
+column `unconverged`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -117,15 +118,22 @@ def cases(analysis: Study) -> list[Case]:
 
 
 def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """One row per start, one column per method; NaN where a method did not reach a critical point
-    from it.
-    """
-    values = rows[quantity.removeprefix("log_")].where(rows["status"] == "ok")
+    """One row per start, one column per method; NaN where a descent diverged."""
+    values = rows[quantity.removeprefix("log_")]
     if quantity.startswith("log_"):
         values = np.log(values.where(values > 0))
-    table = rows.assign(value=values).pivot_table(
-        index="start", columns="method", values="value", dropna=False
-    )
+    return _by_method(rows.assign(value=values))
+
+
+def missed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Whether the end of a method missed the stop rule: one row per start, one column per
+    method."""
+    not_converged = (rows["status"] != "ok").astype(float)
+    return _by_method(rows.assign(value=not_converged)) > 0
+
+
+def _by_method(rows: pd.DataFrame) -> pd.DataFrame:
+    table = rows.pivot_table(index="start", columns="method", values="value", dropna=False)
     return table.reindex(columns=list(NAMES))
 
 
@@ -147,7 +155,11 @@ def statistics(analysis: Study) -> list[Statistic]:
 
 def _of_quantity(c: Case, rows: pd.DataFrame, quantity: str, starts: str) -> Iterator[Statistic]:
     """The tests of one quantity, for every pair of methods, by data set and over data sets."""
-    tables = {seed: wide(part, quantity) for seed, part in data_sets(rows)}
+    tables = {}
+    open_ends = {}
+    for seed, part in data_sets(rows):
+        tables[seed] = wide(part, quantity)
+        open_ends[seed] = missed(part)
     if not tables:
         return
     figure = FIGURES[quantity]
@@ -158,7 +170,9 @@ def _of_quantity(c: Case, rows: pd.DataFrame, quantity: str, starts: str) -> Ite
         about = {"name": name, "where": where, "figure": family, "label_a": a, "label_b": b}
         medians = []
         for seed, table in tables.items():
-            yield stats.wilcoxon(table[a], table[b], group=c.of_seed(seed), **about)
+            test = stats.wilcoxon(table[a], table[b], group=c.of_seed(seed), **about)
+            unconverged = open_ends[seed][a] | open_ends[seed][b]
+            yield replace(test, unconverged=int(unconverged.sum()))
             median = float((table[a] - table[b]).median())
             if not math.isnan(median):
                 medians.append(median)

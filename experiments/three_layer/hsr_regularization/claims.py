@@ -168,7 +168,7 @@ def _sharpness(c: Case) -> Made:
             beats = f"{NAMES[method]} beats trace regularisation on {name}"
             yield from c.tested_of(method, beats, f"{quantity}, {{}} - trace, sharp seeds", -1)
     factor = c.experiment.eigenvalue_margin
-    ends = c.rows("endpoints", group="sharp", status="ok")
+    ends = c.rows("endpoints", group="sharp")
     wider = partial(ratio_of_medians, name="lambda_max", a=WIDE["asam"], b="asam")
     yield c.mark(), c.compared("larger radius of A-SAM", ends, wider, low=1 / factor)
     margin = math.log(factor)
@@ -188,7 +188,7 @@ def _harm(c: Case) -> Made:
 
 def _minimum(c: Case) -> Made:
     """Fig. 12 D."""
-    ends = c.rows("endpoints", status="ok")
+    ends = c.rows("endpoints")
     ends = ends.assign(share=ends["lambda_min"].abs() / ends["lambda_max"])
     near = c.compared("smallest eigenvalue close to 0", ends, column("share", "median"))
     yield c.mark(), near
@@ -217,7 +217,7 @@ def _saddles(c: Case) -> Made:
         limit = 0.5
         unit = "1 where the nearest point without gradient is a saddle"
     else:
-        flat = c.rows("endpoints", status="ok", group="flat")
+        flat = c.rows("endpoints", group="flat")
         # over what λ₁ gives at the same distance, ½ λ₁ t²: −λ_D/λ₁ to leading order
         rise = 0.5 * flat["lambda_max"] * c.experiment.line_half_range**2
         flat = flat.assign(saddle=flat["saddle_depth"] / rise)

@@ -63,7 +63,7 @@ def f1(case: Case) -> Figure:
 
 def _boxes_of_methods(case: Case, quantities: Mapping[str, str]) -> Figure:
     """A row of panels for each quantity; λ_D is left out where it is nothing next to λ₁."""
-    rows = case.rows("endpoints", status="ok")
+    rows = case.rows("endpoints")
     shown = dict(quantities)
     least = rows["lambda_min"].abs().quantile(0.95)
     if least < 1e-4 * rows["lambda_max"].median():

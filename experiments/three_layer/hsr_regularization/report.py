@@ -67,8 +67,8 @@ class HsrRegularizationAnalysis(Study):
             lost = part[part["status"] != "ok"]["method"].value_counts()
             listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
             lines.append(
-                f"{protocol}, {reading}: starts without a critical point, left out of the tests: "
-                f"{listed}, of {len(part) // len(NAMES)} each."
+                f"{protocol}, {reading}: ends that miss the stop rule after all steps, which enter "
+                f"the tests with their values: {listed}, of {len(part) // len(NAMES)} each."
             )
         return lines + unchecked("hsr")
 

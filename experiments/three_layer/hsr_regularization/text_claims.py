@@ -95,7 +95,7 @@ def spectra(c: Case) -> Made:
     """The range of the eigenvalues under HSR, and how λ₁, mean and standard deviation hang
     together.
     """
-    ends = c.rows("endpoints", status="ok")
+    ends = c.rows("endpoints")
     sharp = chosen(ends, group="sharp")
     sharp = sharp.assign(width=sharp["lambda_max"] - sharp["lambda_min"])
     narrowed = partial(ratio_of_medians, name="width", a="hsr", b="gd")

@@ -12,7 +12,7 @@ import torch
 from experiments.printed import statements
 from experiments.three_layer.contours import contour_length
 from experiments.three_layer.flatness import training_direction
-from experiments.three_layer.hsr_regularization.analysis import wide
+from experiments.three_layer.hsr_regularization.analysis import missed, wide
 from experiments.three_layer.hsr_regularization.claims import open_protocol, whisker_tip
 from experiments.three_layer.hsr_regularization.problem import draw
 from experiments.three_layer.hsr_regularization.settings import METHODS
@@ -212,12 +212,13 @@ def test_boundary_length_of_a_vertical_line(experiment, problem):
     assert float(boundary_length(problem, theta)[0]) == pytest.approx(side, rel=1e-6)
 
 
-def test_methods_are_paired_by_start_and_gaps_stay_gaps():
+def test_methods_are_paired_by_start_and_an_end_that_missed_the_stop_rule_has_its_value():
     values = {"lambda_max": [2.0, 1.0, 4.0, -1.0], "status": ["ok", "ok", "not converged", "ok"]}
     rows = pd.DataFrame({"start": [1, 1, 2, 2], "method": ["gd", "hsr", "gd", "hsr"], **values})
     table, logs = (wide(rows, name) for name in ("lambda_max", "log_lambda_max"))
     assert list(table.columns) == list(METHODS)
-    assert table.loc[1, "gd"] == 2 and np.isnan(table.loc[2, "gd"])
+    assert table.loc[1, "gd"] == 2 and table.loc[2, "gd"] == 4
+    assert list(missed(rows)["gd"]) == [False, True]
     assert logs.loc[1, "gd"] == pytest.approx(np.log(2)) and np.isnan(logs.loc[2, "hsr"])
 
 
