@@ -32,6 +32,8 @@ ZERO_LOSS = 1e-8
 """A cross-entropy below this, where its gradient has vanished, is on its way to 0, a value that it
 never takes.
 """
+AXIS_MARGIN = 0.05
+"""Share of the data's range by which a plot's axis may go beyond them."""
 LOW_HIGH = {"label_a": "low", "label_b": "high"}
 
 
@@ -111,6 +113,24 @@ class Case(study.Case):
     def narrow(self) -> pd.DataFrame:
         """The points of the width that most figures show."""
         return chosen(self.points, hidden=self.experiment.portrait_hidden)
+
+    @cached_property
+    def largest_traces(self) -> tuple[float, float]:
+        """tr H and tr H², each the largest over points, widths and data sets."""
+        points = self.points
+        return float(points["trace"].max()), float(points["trace_of_square"].max())
+
+    @property
+    def reaches_fig9(self) -> bool:
+        """Whether the points of a data set have traces as large as Fig. 9 shows, which no fit has
+        seen."""
+        axes = {
+            "trace": self.experiment.trace_axis,
+            "trace_of_square": self.experiment.square_axis,
+        }
+        largest = self.points.groupby("seed")[list(axes)].max()
+        needed = pd.Series(axes) / (1 + AXIS_MARGIN)
+        return bool((largest >= needed).all(axis=1).any())
 
     def low_and_high(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """The points with a low bound and those with a high one."""

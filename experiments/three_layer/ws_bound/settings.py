@@ -66,6 +66,8 @@ class WsBound(ThreeLayerStudy):
     compared_hidden: int = c.report_only(10, above=0, figures=("Fig. 11",))
     low_share: float = c.report_only(0.9, above=0, below=1, figures=("Fig. 6", "Fig. 7"))
     tight: float = c.report_only(1.1, above=0)
+    trace_axis: float = c.report_only(150.0, above=0)
+    square_axis: float = c.report_only(7500.0, above=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

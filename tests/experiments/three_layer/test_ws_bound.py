@@ -11,7 +11,7 @@ import torch
 
 from experiments.paper_audit.three_layer import loss
 from experiments.printed import statements
-from experiments.three_layer.ws_bound.analysis import split_low_high
+from experiments.three_layer.ws_bound.analysis import Case, split_low_high
 from experiments.three_layer.ws_bound.claims import of_the_fit_alone
 from experiments.three_layer.ws_bound.exact_claims import INEQUALITIES
 from experiments.three_layer.ws_bound.portrait_claims import boundary_length, largest_rise
@@ -179,7 +179,26 @@ def test_what_the_two_stop_rules_decide_differently_is_not_comparable(
     variants = {"printed": printed, "fitted tanh": tanh} if tanh else {"printed": printed}
     text = "the loss falls without a rise of the bound"
     claim = Claim("a", text, "Fig. 5", verdict, variants=variants)
-    assert of_the_fit_alone(claim).verdict == becomes
+    assert of_the_fit_alone(claim, printed_rule(reaches=150)).verdict == becomes
+    fitted_alone = of_the_fit_alone(claim, printed_rule(reaches=46))
+    assert fitted_alone.verdict == verdict
+    assert ("Fig. 9" in fitted_alone.detail) == (becomes == "not comparable")
+
+
+def printed_rule(reaches):
+    """The printed stop rule on points of two data sets, the largest trace of H as given, of H² its
+    square over three."""
+    traces = {"seed": [42, 42, 43], "trace": [1.0, reaches, 5.0]}
+    points = pd.DataFrame(traces | {"status": "ok", "duplicate": 0, "rate": 0.1})
+    points["trace_of_square"] = points["trace"] ** 2 / 3
+    points = points.assign(protocol="printed", activation="sigmoid")
+    study = analyse(build(), {"critical_points": points})
+    return Case(study, "printed", "sigmoid", 0.1)
+
+
+@pytest.mark.parametrize("reaches, inside", [(143, False), (151, True), (46, False)])
+def test_a_printed_rate_counts_where_both_traces_reach_the_axes_of_fig_9(reaches, inside):
+    assert printed_rule(reaches).reaches_fig9 == inside
 
 
 def test_polished_points_are_where_the_ends_lead(tables):
