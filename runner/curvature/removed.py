@@ -20,7 +20,11 @@ NAMES = {
     ),
 }
 """Public names, and what to write instead."""
-ARGUMENTS: dict[str, str] = {}
+ARGUMENTS = {
+    "budget": (
+        "ask for fewer products or probes, or stop it (Ctrl-C): the KeyboardInterrupt has .partial"
+    ),
+}
 """Keyword arguments, and what to write instead."""
 
 

@@ -97,7 +97,7 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
         if small:
             asked = Asked(pairs)
             measure = metrics_from_blocks(dag, x, y, nodes, asked, 1 << 30)
-            exact = values(ExactMetrics(asked, 0, measure).run(None, False))
+            exact = values(ExactMetrics(asked, 0, measure).run(False))
         truth = exact or values(ours(relative_error=8e-3))
         note += "; " + accuracy(dag, x, y, nodes, truth, SEEDS[name])
     for k, what in enumerate(WHAT):

@@ -126,7 +126,7 @@ class Case:
     """A network with one batch, groups of its parameters, and how much is asked of each estimate.
 
     probes: of traces, and of Φ on each group a third of them. steps: of each of two runs of
-    Lanczos. products: the most of the eigenpairs. budget: bytes of the vectors and of the graphs.
+    Lanczos. budget: bytes of the vectors and of the graphs.
     between: bytes of products between layers.
     repeats: timed products.
     """
@@ -137,7 +137,6 @@ class Case:
     groups: dict[str, list[str]]
     probes: int = 9
     steps: int = 15
-    products: int = 200
     eigenpairs: int = 10
     budget: int = 6 << 30
     between: int = 1 << 30
@@ -253,7 +252,7 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
         k, vector = case.eigenpairs, operator.dtype.itemsize * operator.shape[0]
         held = max(k + 3, min(4 * k, budget // vector - 1))
         each += orthogonal_seconds(operator, (k + 3 * held) / 4)
-        more = {"budget": case.products, "memory_budget": budget, "generator": seeded(5)}
+        more = {"memory_budget": budget, "generator": seeded(5)}
         products = eigenpair_products(k, operator.shape[0])
         estimate(f"{k} eigenpairs", products, top_eigenpairs, k, **more)
 

@@ -55,7 +55,7 @@ class FactorMetrics(Probes):
         self.bent_nodes = list(dict.fromkeys(u for pair in self.bent for u in pair))
         self.planned = len(self.bent_nodes) * (PROBES + (SWEPT if asked.ranks else 0))
 
-    def steps(self) -> Iterator[int]:
+    def steps(self) -> Iterator[None]:
         """Probes, then sigma_1 from the spaces they span, then more probes until the errors are as
         asked."""
         plain: dict[Pair, Leading] = {}
@@ -63,9 +63,8 @@ class FactorMetrics(Probes):
             starts = {pair: _start(self.factors.rows[pair[1]]) for pair in self.pairs}
             plain = leading_singular_values(self._gauss_newton, starts, self.eps, MAX_STEPS)
             self.sigmas |= {pair: plain[pair] for pair in self.pairs if pair not in self.bent}
-        count = self.asked.first_probes(PROBES, max(1, len(self.bent_nodes)))
         for w in self.bent_nodes:
-            yield from self.sample(w, count)
+            yield from self.sample(w, PROBES)
         if self.bent and self.asked.ranks:
             yield from self._add_gauss_newton_vectors(plain)
             yield from self.spaces.sweeps(self.sigmas, self.bent, self.asked.tolerance, MAX_STEPS)
@@ -74,14 +73,14 @@ class FactorMetrics(Probes):
     def known(self, pair: Pair) -> bool:
         return pair not in self.bent or pair in self.samples
 
-    def _add_gauss_newton_vectors(self, plain: Mapping[Pair, Leading]) -> Iterator[int]:
+    def _add_gauss_newton_vectors(self, plain: Mapping[Pair, Leading]) -> Iterator[None]:
         """Where Gauss-Newton is a good part of a block, its singular vector is a good start."""
         proposals: dict[str, list[Tensor]] = {}
         for v, w in self.bent:
             if plain[v, w].value > START * self.spaces.leading((v, w)).value:
                 proposals.setdefault(w, []).append(plain[v, w].right)
         for w, directions in proposals.items():
-            yield len(directions)
+            yield
             self.spaces.add(w, directions)
 
     # ------------------------------------------------------------------ products
@@ -119,12 +118,12 @@ class FactorMetrics(Probes):
 
     # ------------------------------------------------------------------ squares
 
-    def sample(self, w: str, count: int) -> Iterator[int]:
+    def sample(self, w: str, count: int) -> Iterator[None]:
         """The first ones start the subspaces, which hold what is known exactly under the later
         ones: those replace the first, which knew nothing."""
         spaces = self.spaces
         size = self.sizes[w]
-        yield min(count, size)
+        yield
         first = w not in self._began
         self._began.add(w)
         if not first and size <= count:

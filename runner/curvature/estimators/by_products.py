@@ -51,11 +51,10 @@ class ProductMetrics(Probes):
         """With H and with the Gauss-Newton matrix."""
         return super().products + sum(self._drawn.values())
 
-    def steps(self) -> Iterator[int]:
+    def steps(self) -> Iterator[None]:
         """Probes, more of them until the errors are as asked, then sigma_1."""
-        count = self.asked.first_probes(WITHOUT_FACTORS, 2 * len(self.nodes))
         for w in self.nodes:
-            yield from self.sample(w, count)
+            yield from self.sample(w, WITHOUT_FACTORS)
         yield from self.refine(2 * WITHOUT_FACTORS)
         if self.asked.ranks:
             unknown = [pair for pair in self.pairs if pair not in self._exact]
@@ -72,7 +71,7 @@ class ProductMetrics(Probes):
     def drawn(self, w: str) -> int:
         return self._drawn[w]
 
-    def sample(self, w: str, count: int) -> Iterator[int]:
+    def sample(self, w: str, count: int) -> Iterator[None]:
         size = self.sizes[w]
         dtype = self.operator.dtype
         device = self.operator.device
@@ -83,7 +82,7 @@ class ProductMetrics(Probes):
             drawn = on_sphere((count, size), dtype, self.asked.generator).to(device)
             pieces = drawn.split(self.asked.together or count)
         for probes in pieces:
-            yield 2 * len(probes)
+            yield
             total = self.times(w, probes)
             bent = self.tensor.apply({w: probes})
             if self.asked.ranks and not self._drawn[w]:

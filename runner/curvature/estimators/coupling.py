@@ -13,6 +13,7 @@ from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_genera
 from runner.curvature.estimators.samples import student
 from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
+from runner.curvature.removed import refuses_removed
 from runner.curvature.result import Interval
 
 
@@ -39,13 +40,13 @@ class DiscardedCoupling(Interval):
     off_diagonal: dict[str, float]
 
 
+@refuses_removed
 def discarded_coupling(
     operator: Any,
     probes: int = 30,
     *,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
-    budget: int | str | None = None,
 ) -> DiscardedCoupling:
     """Φ = 1 − Σ_g ‖H[g,g]‖_F² / ‖H‖_F² over the groups: the share of curvature between the blocks.
 
@@ -56,8 +57,8 @@ def discarded_coupling(
         slice.
     probes
         Random vectors on each group, at least 2. Exact where n products cost no more.
-    generator, progress, budget
-        As for `trace_estimate`. When the budget ends, fewer vectors on each group are used.
+    generator, progress
+        As for `trace_estimate`.
 
     Returns
     -------
@@ -84,7 +85,7 @@ def discarded_coupling(
         raise ValueError(f"expected at least 2 groups, found {list(groups)}")
     symmetric = Symmetric(operator)
     coupling = _Coupling(symmetric, dict(groups), probes, own_generator(generator))
-    return coupling.run(budget, progress)
+    return coupling.run(progress)
 
 
 @dataclass

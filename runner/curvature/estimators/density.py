@@ -24,6 +24,7 @@ from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.graphs.checks import MEMORY_BUDGET
 from runner.curvature.plots import plot_band
+from runner.curvature.removed import refuses_removed
 from runner.curvature.result import TensorResult
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class SpectralDensity(TensorResult):
         return plot_band(self.grid, self.density, self.low, self.high, labels, ax)
 
 
+@refuses_removed
 def spectral_density(  # noqa: PLR0913 (public: each is an option)
     operator: Any,
     probes: int = PROBES,
@@ -105,14 +107,13 @@ def spectral_density(  # noqa: PLR0913 (public: each is an option)
     memory_budget: int = MEMORY_BUDGET,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
-    budget: int | str | None = None,
 ) -> SpectralDensity:
     """Density of the eigenvalues from Lanczos with random vectors.
 
     Parameters
     ----------
-    operator, generator, progress, budget
-        As for `trace_estimate`. When the budget ends, fewer steps are used.
+    operator, generator, progress
+        As for `trace_estimate`.
     probes, steps
         Number of random vectors, at least 2, and of products with each. With probes × steps ≥ n the
         density is exact.
@@ -154,7 +155,7 @@ def spectral_density(  # noqa: PLR0913 (public: each is an option)
         start = symmetric.gaussian(probes, own_generator(generator))
         start = start / start.norm(dim=1, keepdim=True)
         density.quadratures = Quadratures(symmetric, start, steps, memory_budget)
-    return density.run(budget, progress)
+    return density.run(progress)
 
 
 class _Density(Method[SpectralDensity]):

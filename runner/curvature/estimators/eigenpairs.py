@@ -17,6 +17,7 @@ from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.graphs.checks import MEMORY_BUDGET
 from runner.curvature.plots import plot_values
+from runner.curvature.removed import refuses_removed
 from runner.curvature.result import Estimated, TensorResult, short
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Eigenpairs(Estimated, TensorResult):
         return plot_values(self.values, self.residuals, "eigenvalue", ax)
 
 
+@refuses_removed
 def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
     operator: Any,
     k: int,
@@ -101,15 +103,14 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
     memory_budget: int = MEMORY_BUDGET,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
-    budget: int | str | None = None,
 ) -> Eigenpairs:
     """The k largest or smallest eigenvalues, or those of largest modulus, with vectors and
     residuals.
 
     Parameters
     ----------
-    operator, generator, progress, budget
-        As for `trace_estimate`. When the budget ends, pairs that have not converged say so.
+    operator, generator, progress
+        As for `trace_estimate`.
     k, which
         How many pairs, and of which end: "largest", "smallest" or "magnitude".
     tolerance
@@ -152,7 +153,7 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
     search = eigenpair_search(
         Symmetric(operator), k, own_generator(generator), which, tolerance, block, memory_budget
     )
-    return search.run(budget, progress)
+    return search.run(progress)
 
 
 def eigenpair_search(
@@ -220,7 +221,7 @@ class _Search(Method[Eigenpairs]):
                 f"memory_budget is {budget / 2**30:.3g} GiB, and {k} eigenpairs need {least} "
                 f"vectors, {least * itemsize * n / 2**30:.3g} GiB: it is exceeded",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         most = max(least - block, min(wanted, budget // (itemsize * n) - block))
         self.space = Krylov(self.symmetric, block, most, self._fresh)

@@ -16,9 +16,10 @@ from runner.curvature.estimators.eigenpairs import eigenpair_search
 from runner.curvature.estimators.estimate import full, numbers
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import Samples, student
-from runner.curvature.estimators.work import ENDED, Budget, Work
+from runner.curvature.estimators.work import ENDED, Work
 from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.operators.weighing import ASK
+from runner.curvature.removed import refuses_removed
 from runner.curvature.result import Estimated
 
 WHOLE = 512
@@ -71,7 +72,8 @@ class BatchEstimate(Estimated):
         return f"{self.value:.4g} ± {self.error:.2g} over {self.batches} batches"
 
 
-def batch_errors(  # noqa: PLR0913 (public: each is an option)
+@refuses_removed
+def batch_errors(
     operators: Iterable[Any],
     *,
     weights: Sequence[float] | None = None,
@@ -80,7 +82,6 @@ def batch_errors(  # noqa: PLR0913 (public: each is an option)
     products: int = 20,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
-    budget: int | str | None = None,
 ) -> dict[str, BatchEstimate]:
     """Eigenvalues, trace, and R, C, D and gap between groups, with standard errors over batches.
 
@@ -99,9 +100,8 @@ def batch_errors(  # noqa: PLR0913 (public: each is an option)
     products
         For n > 512: random vectors for the trace and for each group. Up to that size all numbers
         are exact.
-    generator, progress, budget
-        As for `trace_estimate`, in products of one batch. What is not known when the budget ends is
-        NaN with a reason.
+    generator, progress
+        As for `trace_estimate`.
 
     Returns
     -------
@@ -142,13 +142,11 @@ def batch_errors(  # noqa: PLR0913 (public: each is an option)
     groups = dict(getattr(given[0], "groups", {}))
     request = (of_batches, shares, groups, min(eigenvalues, of_batches[0].size))
     work: _Batches
-    columns = (len(of_batches) + len(smooth)) * of_batches[0].size
-    most = Budget.of(budget).products
-    if of_batches[0].size <= WHOLE and (most is None or columns <= most):
+    if of_batches[0].size <= WHOLE:
         work = _Exact(*request, smooth)
     else:
         work = _Sketch(*request, products, own_generator(generator))
-    return work.run(budget, progress)
+    return work.run(progress)
 
 
 def _check(of_batches: list[Symmetric], smooth: list[Symmetric]) -> None:
@@ -221,9 +219,6 @@ class _Batches(Work[dict[str, BatchEstimate]]):
     def products(self) -> int:  # type: ignore[override]
         return sum(symmetric.products for symmetric in self.of_batches)
 
-    def agreed(self, late: bool) -> bool:
-        return self.of_batches[0].agreed(late)
-
     def result(self) -> dict[str, BatchEstimate]:
         known = {name: _jackknife(number, self.shares) for name, number in self.found.items()}
         return {**self.undefined(ENDED), **known}
@@ -253,7 +248,7 @@ class _Exact(_Batches):
     def products(self) -> int:  # type: ignore[override]
         return sum(symmetric.products for symmetric in (*self.of_batches, *self.smooth))
 
-    def steps(self) -> Iterator[int]:
+    def steps(self) -> Iterator[None]:
         total = yield from _matrices(self.of_batches)
         self.found = _eigenvalues(total, [0.0] * self.k)
         self.found["trace"] = Measured(partial(_mean, total.diagonal(dim1=1, dim2=2).sum(1)))
@@ -268,10 +263,10 @@ class _Exact(_Batches):
                 self.found[f"gap[{v}, {w}]"] = Measured(partial(_gap, blocks[v, w], gauss_newton))
 
 
-def _matrices(operators: list[Symmetric]) -> Generator[int, None, Tensor]:
+def _matrices(operators: list[Symmetric]) -> Generator[None, None, Tensor]:
     dense = []
     for symmetric in operators:
-        yield symmetric.size
+        yield
         dense.append(symmetric.restored(symmetric.dense().cpu()))
     return torch.stack(dense)
 
@@ -375,29 +370,28 @@ class _Sketch(_Batches):
         of_each = 20 + 6 * self.k + (1 + len(self.groups)) * self.count
         self.planned = len(self.of_batches) * of_each
 
-    def steps(self) -> Iterator[int]:
+    def steps(self) -> Iterator[None]:
         yield from self._of_eigenvectors()
         yield from self._trace()
         yield from self._norms()
 
-    def _of_eigenvectors(self) -> Iterator[int]:
+    def _of_eigenvectors(self) -> Iterator[None]:
         mean = _Mean(self.of_batches, self.shares)
         search = eigenpair_search(Symmetric(mean), self.k, self.generator)
-        for ahead in search.steps():
-            yield ahead * len(self.of_batches)
+        yield from search.steps()
         pairs = search.so_far()
         vectors = pairs.vectors.mT.to(mean.device, torch.float64)
-        yield len(vectors) * len(self.of_batches)
+        yield
         inside = [(images @ vectors.mT).cpu() for images in _images(self.of_batches, vectors)]
         self.found = _eigenvalues(torch.stack(inside), pairs.error.tolist())
 
-    def _trace(self) -> Iterator[int]:
+    def _trace(self) -> Iterator[None]:
         first = self.of_batches[0]
         traces = full(0.0, len(self.of_batches))
         samples = Samples(first.size)
         for start in range(0, self.count, TOGETHER):
             z = first.on_sphere(min(TOGETHER, self.count - start), self.generator)
-            yield len(z) * len(self.of_batches)
+            yield
             total = torch.zeros_like(z)
             for b, images in enumerate(_images(self.of_batches, z)):
                 traces[b] += float((z * images).sum()) / self.count
@@ -405,13 +399,13 @@ class _Sketch(_Batches):
             samples.add(z, total)
         self.found["trace"] = Measured(partial(_mean, traces), samples.deviation)
 
-    def _norms(self) -> Iterator[int]:
+    def _norms(self) -> Iterator[None]:
         """‖H[h, g]‖² = wᵀAw, A[b, c] = mean of (H_b z)[h]ᵀ(H_c z)[h] over vectors z on group g."""
         norms: dict[Pair, Statistic] = {}
         errors: dict[Pair, float] = {}
         names = list(self.groups)
         for i, w in enumerate(names):
-            yield self.count * len(self.of_batches)
+            yield
             rows = self.of_batches[0].on_sphere_of(self.groups[w], self.count, self.generator)
             images = torch.stack(list(_images(self.of_batches, rows)))
             for v in names[: i + 1]:

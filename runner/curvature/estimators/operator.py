@@ -155,10 +155,6 @@ class Symmetric:
             return values
         return torch.stack([self._first(v) for v in values])
 
-    def agreed(self, flag: bool) -> bool:
-        """The flag of the first process."""
-        return bool(self.first(torch.tensor([[float(flag)]], device=self.device)).item())
-
     def dense(self) -> Tensor:
         """The matrix times 2**-exponent, made symmetric, from n products. Raises NotFiniteError."""
         eye = torch.eye(self.size, dtype=torch.float64, device=self.device)

@@ -49,7 +49,6 @@ from runner.curvature.estimators.ratios import (
     pair_metrics,
     spectral_norm,
 )
-from runner.curvature.estimators.work import Budget
 from runner.curvature.graphs.blocks import split_blocks
 from runner.curvature.graphs.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graphs.dag import INPUT, Dag
@@ -109,8 +108,8 @@ class Metrics(Measurement):
     def products(self) -> int:  # type: ignore[override]
         return 0 if self.way is None else self.way.products
 
-    def steps(self) -> Iterator[int]:
-        yield 0
+    def steps(self) -> Iterator[None]:
+        yield
         self.way = self.choose(self.asked)
         self.planned = self.way.planned
         yield from self.way.steps()
@@ -134,9 +133,9 @@ class ExactMetrics(Measurement):
         self.planned = planned
         self.measure = measure
 
-    def steps(self) -> Iterator[int]:
+    def steps(self) -> Iterator[None]:
         for ahead in self._measured():
-            yield ahead
+            yield
             self.products += ahead
 
     def _measured(self) -> Iterator[int]:
@@ -165,7 +164,6 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
     progress: bool | None = None,
-    budget: int | str | None = None,
 ) -> InterLayerMetrics:
     """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost
     chose.
@@ -180,7 +178,7 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     of the probes (default: a new one). ranks: False leaves D out (NaN), which is
     more than half of the cost of smooth networks. memory_budget: bytes for the factors or the exact
     blocks, or for products under way; directions on each node with their images, of which sigma_1
-    is made, come on top. progress, budget: as for an operator.
+    is made, come on top. progress: as for an operator.
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes),
     "factors, products" (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature
@@ -196,14 +194,13 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     """
     names, wanted = _asked(dag, nodes, pairs)
     x, y = differentiable(x=x, y=y)
-    most = Budget.of(budget).products
-    asked = Asked(wanted, relative_error, own_generator(generator), ranks, most=most)
+    asked = Asked(wanted, relative_error, own_generator(generator), ranks)
 
     def choose(asked: Asked) -> Measurement:
         evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
         return _cheapest(dag, x, y, evaluation, names, asked, memory_budget)
 
-    return Metrics(asked, choose).run(budget, progress)
+    return Metrics(asked, choose).run(progress)
 
 
 def _cheapest(

@@ -63,7 +63,7 @@ class Probes(Measurement):
         """H r on every node in float64, for directions on w."""
 
     @abstractmethod
-    def sample(self, w: str, count: int) -> Iterator[int]:
+    def sample(self, w: str, count: int) -> Iterator[None]:
         """`count` more probes on w, in steps."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Probes(Measurement):
         """Of which MOST_PROBES are allowed."""
         return self.multiplied[w]
 
-    def refine(self, count: int) -> Iterator[int]:
+    def refine(self, count: int) -> Iterator[None]:
         """More probes, twice as many at every round."""
         while nodes := self._missing():
             for w in nodes:

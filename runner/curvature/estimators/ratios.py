@@ -155,21 +155,13 @@ def spectral_norm(block: Tensor, symmetric: bool = False) -> float:
 class Asked:
     """The pairs to measure; the relative error asked of every value, None for the default number of
     probes; the generator of the probes; whether D is wanted; how many probes are multiplied at
-    once, 0 for all; the most products that all of it may take."""
+    once, 0 for all."""
 
     pairs: list[Pair]
     error: float | None = None
     generator: torch.Generator | None = None
     ranks: bool = True
     together: int = 0
-    most: int | None = None
-
-    def first_probes(self, count: int, cost: int) -> int:
-        """Probes on each node to begin with: `count`, or fewer where the budget, at `cost` products
-        for all nodes, does not allow so many."""
-        if self.most is None:
-            return count
-        return max(2, min(count, self.most // cost))
 
     @property
     def with_diagonals(self) -> list[Pair]:

@@ -209,9 +209,9 @@ class SharedSubspaces:
         pairs: Sequence[Pair],
         tolerance: float,
         most: int,
-    ) -> Iterator[int]:
+    ) -> Iterator[None]:
         """Puts sigma_1 of each pair with a standard error into `found`, in at most `most` sweeps
-        over the nodes; yields the products of each step before it.
+        over the nodes; yields before each step.
 
         At each node, all pairs with it that are not yet as close as asked take a half step
         together, in products of FEW directions or more at once: first their leading vectors there,
@@ -227,7 +227,7 @@ class SharedSubspaces:
             added = 0
             for node in nodes:
                 proposals = self._proposals(node, waiting)
-                yield len(proposals)
+                yield
                 added += self.add(node, proposals, worth)
             if not added:
                 break

@@ -13,6 +13,7 @@ from runner.curvature.estimators.operator import Symmetric, even_step, own_gener
 from runner.curvature.estimators.samples import Samples
 from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
+from runner.curvature.removed import refuses_removed
 from runner.curvature.result import Result
 
 TraceMethod = Literal["auto", "hutchinson", "hutch++"]
@@ -46,6 +47,7 @@ class TraceEstimate(Result):
     reason: str = ""
 
 
+@refuses_removed
 def trace_estimate(
     operator: Any,
     products: int = 60,
@@ -53,7 +55,6 @@ def trace_estimate(
     *,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
-    budget: int | str | None = None,
 ) -> TraceEstimate:
     """Estimate tr H from products with random vectors.
 
@@ -73,9 +74,6 @@ def trace_estimate(
         Random numbers, on the CPU. Without it they are the same in every call.
     progress
         True or False: a bar, or none. None: a bar after two seconds in a terminal or notebook.
-    budget
-        A number of products, or a time such as "30 s" or "5 min"; the estimate then rests on fewer
-        products.
 
     Returns
     -------
@@ -113,7 +111,7 @@ def trace_estimate(
     if products < min(LEAST, symmetric.size):
         raise ValueError(f"expected at least {LEAST} products for an interval, got {products}")
     trace = _Trace(symmetric, products, method, own_generator(generator))
-    return trace.run(budget, progress)
+    return trace.run(progress)
 
 
 class _Trace(Method[TraceEstimate]):

@@ -14,6 +14,7 @@ from runner.curvature.estimators.operator import Symmetric, even_step, own_gener
 from runner.curvature.estimators.samples import Samples, gamma_interval
 from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
+from runner.curvature.removed import refuses_removed
 from runner.curvature.result import Interval
 
 
@@ -31,19 +32,19 @@ class UpperBound(Interval):
     reason: str = ""
 
 
+@refuses_removed
 def upper_bound_estimate(
     operator: Any,
     probes: int = 40,
     *,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
-    budget: int | str | None = None,
 ) -> UpperBound:
     """Estimate λ_sup = μ + √(n−1) σ ≥ λ₁, μ = tr H / n, σ² = tr H² / n − μ² (WS bound, Eq. 7).
 
     Parameters
     ----------
-    operator, generator, progress, budget
+    operator, generator, progress
         As for `trace_estimate`.
     probes
         Number of products, at least 4. With n or more of them the bound is exact.
@@ -71,7 +72,7 @@ def upper_bound_estimate(
     """
     require_counts(4, probes=probes)
     symmetric = Symmetric(operator)
-    return _Bound(symmetric, probes, own_generator(generator)).run(budget, progress)
+    return _Bound(symmetric, probes, own_generator(generator)).run(progress)
 
 
 class _Bound(Method[UpperBound]):

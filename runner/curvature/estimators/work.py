@@ -1,15 +1,12 @@
-"""The loop of every estimator: a budget, a progress bar, and the result so far at Ctrl-C."""
+"""The loop of every estimator: a progress bar, and the result so far at Ctrl-C."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
@@ -18,16 +15,15 @@ from tqdm import tqdm
 from runner.curvature.estimators.operator import NOT_FINITE, NotFiniteError, Symmetric
 from runner.curvature.function.precision import full_precision
 
-SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 DELAY = 2.0
 """Seconds before a bar appears."""
-ENDED = "stopped, or out of budget, before there was a result"
+ENDED = "stopped before there was a result"
 
 Found = TypeVar("Found")
 
 
 class Work(ABC, Generic[Found]):
-    """An estimate in steps, which a budget or the user may end.
+    """An estimate in steps, which the user may end.
 
     planned: products in all, about. products: taken so far.
     """
@@ -37,8 +33,8 @@ class Work(ABC, Generic[Found]):
     products: int = 0
 
     @abstractmethod
-    def steps(self) -> Iterator[int]:
-        """Takes one step after the other; yields the products of each before it."""
+    def steps(self) -> Iterator[None]:
+        """Takes one step after the other; yields before each."""
 
     @abstractmethod
     def result(self) -> Found | None:
@@ -48,23 +44,13 @@ class Work(ABC, Generic[Found]):
     def undefined(self, reason: str) -> Found:
         """NaN, with the reason."""
 
-    def agreed(self, late: bool) -> bool:
-        """`late` of the first process, where several measure together."""
-        return late
-
-    def run(self, budget: int | str | None, progress: bool | None) -> Found:
-        """The result, or what there is of it when the budget ends.
-
-        A KeyboardInterrupt carries the result so far as `.partial`.
-        """
-        limit = Budget.of(budget)
+    def run(self, progress: bool | None) -> Found:
+        """The result. A KeyboardInterrupt carries the result so far as `.partial`."""
         try:
             with full_precision(), progress_bar(self.title, self.planned, progress) as bar:
-                for ahead in self.steps():
+                for _ in self.steps():
                     bar.total = self.planned
                     bar.update(self.products - bar.n)
-                    if not limit.allows(ahead, self):
-                        break
         except NotFiniteError:
             return self.undefined(NOT_FINITE)
         except KeyboardInterrupt as stop:
@@ -103,22 +89,19 @@ class Method(Work[Found]):
     def products(self) -> int:  # type: ignore[override]
         return self.symmetric.products
 
-    def agreed(self, late: bool) -> bool:
-        return self.symmetric.agreed(late)
-
-    def steps(self) -> Iterator[int]:
+    def steps(self) -> Iterator[None]:
         if self.exact:
-            yield self.symmetric.size
+            yield
             self.whole = self.of_matrix(self.symmetric.dense())
             return
-        while ahead := self.ahead():
-            yield ahead
+        while self.ahead():
+            yield
             self.step()
 
-    def run(self, budget: int | str | None, progress: bool | None) -> Found:
+    def run(self, progress: bool | None) -> Found:
         if self.symmetric.reason:
             return self.undefined(self.symmetric.reason)
-        return super().run(budget, progress)
+        return super().run(progress)
 
     def so_far(self) -> Found:
         if self.exact:
@@ -126,42 +109,6 @@ class Method(Work[Found]):
                 return self.undefined(ENDED)
             return self.whole
         return super().so_far()
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What one estimate may use; None: as much as it needs."""
-
-    products: int | None = None
-    seconds: float | None = None
-    started: float = field(default_factory=time.monotonic, compare=False)
-
-    @classmethod
-    def of(cls, given: int | str | None) -> Budget:
-        """200: products; "30 s", "5 min", "1 h": time. Raises ValueError for anything else."""
-        if given is None:
-            return cls()
-        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-            return cls(products=given)
-        match = re.fullmatch(r"\s*(\d+\.?\d*)\s*(s|min|h)\s*", str(given))
-        if match is None:
-            raise ValueError(
-                'expected a budget as a number of products, 200, or a time, "30 s" or "5 min", '
-                f"found {given!r}"
-            )
-        return cls(seconds=float(match[1]) * SECONDS[match[2]])
-
-    def allows(self, ahead: int, work: Work[Any]) -> bool:
-        """Whether `ahead` more products fit; all processes agree on it."""
-        spent = work.products
-        if self.products is not None and spent + ahead > self.products:
-            return False
-        if self.seconds is None:
-            return True
-        expected = time.monotonic() - self.started
-        if spent:
-            expected *= 1 + ahead / spent
-        return not work.agreed(expected > self.seconds)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from torch import Tensor
 from runner.curvature.estimators.by_factors import SWEPT
 from runner.curvature.estimators.by_products import WITHOUT_FACTORS, ProductMetrics
 from runner.curvature.estimators.estimate import Estimate
-from runner.curvature.estimators.operator import TOGETHER, own_generator
+from runner.curvature.estimators.operator import own_generator
 from runner.curvature.estimators.pairs import (
     ExactMetrics,
     Metrics,
@@ -31,10 +31,10 @@ from runner.curvature.estimators.ratios import (
     Measurement,
     Pair,
 )
-from runner.curvature.estimators.work import Budget
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
+from runner.curvature.removed import refuses_removed
 
 FEW_COLUMNS = 512
 """Columns that are always multiplied all: the answer is then exact."""
@@ -46,6 +46,7 @@ ASKED = 0.1
 """Relative error that estimates are made to, where none is asked for."""
 
 
+@refuses_removed
 def inter_layer_metrics(
     target: Any, *args: Any, memory_budget: int = MEMORY_BUDGET, check: bool = True, **options: Any
 ) -> InterLayerMetrics:
@@ -74,9 +75,6 @@ def inter_layer_metrics(
         False leaves D out (NaN), which is more than half of the cost of smooth networks.
     progress
         True or False: a bar, or none. None: a bar after two seconds in a terminal or notebook.
-    budget
-        A number of products (of both matrices), or a time such as "30 s" or "5 min". When it ends,
-        values rest on fewer products, and those of which nothing is known are NaN with a reason.
 
     Returns
     -------
@@ -123,7 +121,6 @@ def operator_metrics(
     ranks: bool = True,
     *,
     progress: bool | None = None,
-    budget: int | str | None = None,
 ) -> InterLayerMetrics:
     """The metrics of each pair of nodes; see `inter_layer_metrics`."""
     if operator.part != "hessian":
@@ -133,15 +130,12 @@ def operator_metrics(
     operator.refuse_changes()
     every = [(v, w) for i, v in enumerate(operator.nodes) for w in operator.nodes[i:]]
     pairs = every if pairs is None else operator.checked(pairs)
-    limit = Budget.of(budget)
     error = ASKED if relative_error is None else relative_error
     room = operator.settings.memory_budget / (operator.shape[0] * operator.dtype.itemsize)
     together = 0
     if not ranks:
         together = max(1, int(room / VECTORS))
-    if limit.seconds is not None:
-        together = min(together or TOGETHER, TOGETHER)
-    asked = Asked(pairs, error, own_generator(generator), ranks, together, limit.products)
+    asked = Asked(pairs, error, own_generator(generator), ranks, together)
     smooth, why = _gauss_newton(operator)
 
     def choose(asked: Asked) -> Measurement:
@@ -149,14 +143,13 @@ def operator_metrics(
         columns = sum(operator.sizes[u] for u in used)
         by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
         cost = columns if smooth is None else 2 * columns
-        few = columns <= max(by_probes, FEW_COLUMNS) and 6 * columns <= room
-        if few and (asked.most is None or cost <= asked.most):
+        if columns <= max(by_probes, FEW_COLUMNS) and 6 * columns <= room:
             return ExactMetrics(asked, cost, _exact(operator, smooth, used, asked))
         whole = _Whole(operator)
         tensor = _Tensor(whole, smooth)
         return ProductMetrics(whole, tensor, asked)  # type: ignore[arg-type]
 
-    return _OfOperator(asked, choose, operator, why).run(budget, progress)
+    return _OfOperator(asked, choose, operator, why).run(progress)
 
 
 class _OfOperator(Metrics):
@@ -172,10 +165,6 @@ class _OfOperator(Metrics):
         super().__init__(asked, choose)
         self.operator = operator
         self.no_gap = no_gap
-
-    def agreed(self, late: bool) -> bool:
-        flag = torch.tensor([float(late)], device=self.operator.device)
-        return bool(self.operator.drawn(flag).item())
 
     def result(self) -> InterLayerMetrics | None:
         found = super().result()

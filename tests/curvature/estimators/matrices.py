@@ -35,6 +35,28 @@ class Grouped:
         return self.matrix @ v
 
 
+class _Stopping(Grouped):
+    """A matrix whose product after the first `left` ones is interrupted."""
+
+    def __init__(self, matrix, left):
+        super().__init__(matrix)
+        self.dtype, self.left = matrix.dtype, left
+
+    def __matmul__(self, v):
+        self.left -= v[0].numel()
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return super().__matmul__(v)
+
+
+def cut_short(estimate, matrix, products):
+    """What is known of an estimate that is interrupted after so many products, if it takes more."""
+    try:
+        return estimate(_Stopping(matrix, products))
+    except KeyboardInterrupt as stopped:
+        return stopped.partial
+
+
 METRICS = ("R", "C", "D", "gap")
 
 

@@ -89,8 +89,8 @@ def test_intervals_of_inter_layer_metrics_cover(name, method, seeds):
     def estimates(seed):
         asked = Asked(pairs, None, seeded(seed))
         if method == "products":
-            return ProductMetrics(hessian, tensor, asked).run(None, False)
-        return FactorMetrics(factors, tensor, curved, asked).run(None, False)
+            return ProductMetrics(hessian, tensor, asked).run(False)
+        return FactorMetrics(factors, tensor, curved, asked).run(False)
 
     hits = defaultdict(list)
     exact = exact_metrics(split, pairs)

@@ -244,8 +244,9 @@ def test_sweeps_take_directions_together_and_end_exactly():
         spaces.know(w, z, apply(w, z))
     calls.clear()
     every = list(combinations_with_replacement(sizes, 2))
-    proposed = sum(spaces.sweeps(found, every, 1e-8, 40))
-    assert proposed >= sum(calls) >= (FEW - 1) * len(calls)
+    for _ in spaces.sweeps(found, every, 1e-8, 40):
+        pass
+    assert sum(calls) >= (FEW - 1) * len(calls)
     for pair in every:
         norm = float(torch.linalg.matrix_norm(blocks[pair], 2))
         assert found[pair].value == pytest.approx(norm, rel=1e-7)

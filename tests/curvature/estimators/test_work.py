@@ -1,4 +1,4 @@
-"""What every estimator shares: budget, progress, Ctrl-C, and a random stream of its own."""
+"""What every estimator shares: progress, Ctrl-C, and a random stream of its own."""
 
 import io
 import math
@@ -13,7 +13,7 @@ from torch import nn
 import runner.curvature as rc
 from runner.curvature.estimators import examples
 from runner.curvature.estimators.ratios import InterLayerMetrics
-from runner.curvature.estimators.work import Budget, interactive
+from runner.curvature.estimators.work import interactive
 from tests.curvature.cases import Own
 from tests.curvature.estimators.matrices import Grouped, spectrum
 from tests.draws import normal, seeded, tanh_net
@@ -25,7 +25,7 @@ SIZE = 400
 class Counted(Grouped):
     """A diagonal matrix that counts its columns, and may wait or be interrupted."""
 
-    columns, few, enough = SIZE, 50, 60
+    columns, enough = SIZE, 60
 
     def __init__(self, stop=math.inf, seconds=0.0):
         super().__init__(torch.diag(spectrum(0, 1, SIZE) ** 3), a=slice(150), b=slice(150, SIZE))
@@ -42,13 +42,13 @@ class Counted(Grouped):
 class ThreeBatches(Counted):
     """An operator that is asked for each of three batches."""
 
-    columns, few, enough = 3 * SIZE, 300, 280
+    columns, enough = 3 * SIZE, 280
 
 
 class Network(rc.ParameterOperator):
     """A network of two layers that counts its products, those of its Gauss-Newton matrix too."""
 
-    columns, few, enough = 2 * 142, 50, 100
+    columns, enough = 2 * 142, 100
 
     def __init__(self, stop=math.inf, seconds=0.0, own_loss=False):
         torch.manual_seed(0)
@@ -126,24 +126,9 @@ def test_no_more_products_than_columns_and_as_many_as_are_stated(estimate, opera
 
 
 @EACH
-def test_a_budget_of_products_is_kept(estimate, operator):
-    measured = operator()
-    found = estimate(measured, budget=operator.few)
-    assert 0 < measured.count <= operator.few
-    assert not all(reasons_of(found))
-    if operator is Counted:
-        assert found.products == measured.count
-    none = estimate(operator(), budget=1)
-    assert all("budget" in reason for reason in reasons_of(none))
-    assert bool((values_of(none) == -1).all())
-
-
-@EACH
-def test_a_budget_of_time_is_kept(estimate, operator):
-    measured = operator(seconds=0.02)
-    began = time.monotonic()
-    estimate(measured, budget="0.3 s")
-    assert time.monotonic() - began < 1.5 and 0 < measured.count < measured.columns + 1
+def test_a_budget_is_refused_with_what_to_do_instead(estimate, operator):
+    with refusal("budget= has been removed: .*partial"):
+        estimate(operator(), budget=100)
 
 
 @EACH
@@ -227,11 +212,3 @@ def test_bars_are_for_terminals_and_notebooks(monkeypatch):
         assert interactive() == expected
     monkeypatch.setenv("TQDM_DISABLE", "1")
     assert not interactive()
-
-
-def test_a_budget_is_a_number_of_products_or_a_time():
-    assert Budget.of(30) == Budget(products=30) and Budget.of(None) == Budget()
-    assert Budget.of("30 s") == Budget(seconds=30) and Budget.of("1.5min") == Budget(seconds=90)
-    for wrong in (0, -1, 2.5, True, "soon", "30", ""):
-        with refusal("a number of products"):
-            Budget.of(wrong)
