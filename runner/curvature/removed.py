@@ -1,4 +1,4 @@
-"""Names and arguments of the version before: what to write instead, for one version."""
+"""Names, arguments and values of the version before: what to write instead, for one version."""
 
 from __future__ import annotations
 
@@ -20,12 +20,22 @@ NAMES = {
     ),
 }
 """Public names, and what to write instead."""
+FISHER = (
+    "for softmax cross-entropy, logistic loss and squared error the Fisher matrix is the "
+    "Gauss-Newton matrix up to a factor: write part='gauss_newton'; for other losses use curvlinops"
+)
 ARGUMENTS = {
     "budget": (
         "ask for fewer products or probes, or stop it (Ctrl-C): the KeyboardInterrupt has .partial"
     ),
+    "likelihood": FISHER,
 }
 """Keyword arguments, and what to write instead."""
+VALUES = {
+    "part='fisher'": FISHER,
+    "part='empirical_fisher'": "use EFLinearOperator of curvlinops, which the estimators take",
+}
+"""Arguments with values, and what to write instead."""
 
 
 def removed_name(name: str) -> ImportError | None:
@@ -33,6 +43,13 @@ def removed_name(name: str) -> ImportError | None:
     if name in NAMES:
         return ImportError(f"{name} has been removed: write {NAMES[name]}")
     return None
+
+
+def refuse_removed_value(argument: str, value: object) -> None:
+    """Raises ValueError for a value of the version before, with what to write instead."""
+    given = f"{argument}={value!r}"
+    if given in VALUES:
+        raise MeasurementError(f"{given} has been removed: {VALUES[given]}")
 
 
 def refuses_removed(function: F) -> F:

@@ -1,9 +1,8 @@
 """Operators of a user's network next to what a competent user writes by hand, in one run.
 
 By hand: double backward with the graph of the gradient kept (lists of tensors, no flat vector),
-several vectors by `is_grads_batched`, `vmap` of `torch.func.linearize` or a loop, gradients of each
-example stored. Times are processor time of one thread, after a first call of both ways; the graph
-is made before.
+several vectors by `is_grads_batched`, `vmap` of `torch.func.linearize` or a loop. Times are processor
+time of one thread, after a first call of both ways; the graph is made before.
 
 Run: python -m tests.bench operators [--quick]
 """
@@ -181,16 +180,6 @@ def gauss_newton(repeats: int) -> Iterator[Row]:
     yield cost(what, lambda: operator @ v, theirs, 1.35, repeats, operator.method)
 
 
-def empirical_fisher(repeats: int) -> Iterator[Row]:
-    module, loss, x, y = NETWORKS["MLP, n = 754"]()
-    operator = ParameterOperator(module, loss, [(x, y)], part="empirical_fisher")
-    v = torch.randn(operator.shape[0])
-    operator @ v
-    each = operator.multiplication.gradients_of_examples().clone()
-    what = "MLP, n = 754: empirical Fisher product, stored gradients by hand"
-    yield cost(what, lambda: operator @ v, lambda: each.mT @ (each @ v), 1.2, 5 * repeats)
-
-
 def tokens_between_layers(repeats: int) -> Iterator[Row]:
     """R, C, D and gap of a GRU language model, against dense blocks by vectors in a batch; and the
     peak."""
@@ -209,7 +198,5 @@ def rows(quick: bool, word: str = "") -> Iterator[Row]:
             yield from hessian_products(name, repeats)
     if word in "ResNet":
         yield from gauss_newton(repeats)
-    if word in "MLP":
-        yield from empirical_fisher(repeats)
     if word in "GRU":
         yield from tokens_between_layers(repeats)

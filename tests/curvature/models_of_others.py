@@ -34,19 +34,6 @@ class Case:
     def full_loss(self, out, target):
         return self.loss(self.pick(out), target)
 
-    def expected(self, output, tangent, target):
-        """The curvature of the loss expected over the model's own targets, times a tangent: of
-        cross-entropy (diag p - p p^T) / rows, of squared error 2 / entries."""
-        if target.is_floating_point():
-            return 2 * tangent / target.numel()
-        shape = output.shape
-        if self.loss is tokens:
-            output, tangent, target = output.flatten(0, 1), tangent.flatten(0, 1), target.flatten()
-        p, t = output.softmax(1).movedim(1, -1), tangent.movedim(1, -1)
-        bent = p * t - p * (p * t).sum(-1, keepdim=True)
-        counts = target != -100
-        return (bent * counts.unsqueeze(-1) / counts.sum()).movedim(-1, 1).reshape(shape)
-
 
 @dataclass
 class Model:

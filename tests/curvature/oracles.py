@@ -90,7 +90,7 @@ def flat_function(
     return output, torch.cat([p.detach().flatten() for p in named.values()])
 
 
-PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
+PARTS = ("hessian", "gauss_newton")
 
 
 def parameter_matrix(
@@ -101,19 +101,10 @@ def parameter_matrix(
     y: Any,
     names: Any = None,
 ) -> Tensor:
-    """The dense matrix over the parameters; "fisher": of a loss for which it is the Gauss-Newton
-    matrix."""
+    """The dense matrix over the parameters."""
     output, theta = flat_function(module, given, names)
     if part == "hessian":
         return hessian(lambda t: loss(output(t), y), theta)
-    if part == "empirical_fisher":
-
-        def losses(flat: Tensor) -> Tensor:
-            rows = zip(output(flat), y, strict=True)
-            return torch.stack([loss(o[None], t[None]) for o, t in rows])
-
-        gradients = jacobian(losses, theta)
-        return gradients.mT @ gradients / len(y)
     return gauss_newton_matrix(output, theta, lambda o: loss(o, y))
 
 

@@ -97,11 +97,6 @@ class TestParameterGaussNewton(ParameterContract):
     scales = ()  # the loss of the Hessian
 
 
-class TestEmpiricalFisher(ParameterContract):
-    part = "empirical_fisher"
-    scales = ()  # of the square of the loss
-
-
 class LayerContract(ParameterContract):
     """The same laws between the outputs of its layers."""
 

@@ -19,7 +19,6 @@ from tests.errors import refusal
 PARTS = {
     "hessian": "HessianLinearOperator",
     "gauss_newton": "GGNLinearOperator",
-    "empirical_fisher": "EFLinearOperator",
 }
 
 

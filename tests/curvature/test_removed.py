@@ -1,6 +1,7 @@
 """Names and arguments of the version before say what to write instead."""
 
 import pytest
+import torch
 
 import runner.curvature as rc
 from runner.curvature import removed
@@ -31,3 +32,17 @@ def test_removed_arguments_are_refused_and_others_are_passed(monkeypatch):
         measure(2, old=3)
     with pytest.raises(TypeError, match="unknown"):
         measure(2, unknown=3)
+
+
+def test_removed_parts_and_options_of_operators_say_what_to_write():
+    given = torch.nn.Linear(3, 2), "mse", (torch.ones(4, 3), torch.zeros(4, 2))
+    whole = rc.ParameterOperator(*given)
+    newton = r"has been removed: for .* write part='gauss_newton'; for other losses use curvlinops$"
+    with pytest.raises(rc.MeasurementError, match=rf"^part='fisher' {newton}"):
+        rc.LayerOperator(*given, part="fisher")
+    with pytest.raises(rc.MeasurementError, match=r"^part='empirical_fisher' .*EFLinearOperator"):
+        whole.with_part("empirical_fisher")
+    with pytest.raises(rc.MeasurementError, match=f"^likelihood= {newton}"):
+        rc.ParameterOperator(*given, likelihood="normal")
+    with pytest.raises(rc.MeasurementError, match="expected part as one of"):
+        whole.with_part("tensor")

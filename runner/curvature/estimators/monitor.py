@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-OF_PARAMETERS = ("groups", "part", "likelihood")
+OF_PARAMETERS = ("groups", "part")
 """Settings that numbers between layers do not have: those are of their Hessian."""
 
 
@@ -64,7 +64,7 @@ def monitor(  # noqa: PLR0913 (public: each is an option)
         fixed draw, so that dropout is a function of the weights.
     settings
         Further arguments of `ParameterOperator`, such as `part`, `groups` and `weights`; `layers`
-        are measured with them as well, except `part`, `groups` and `likelihood`.
+        are measured with them as well, except `part` and `groups`.
 
     Returns
     -------

@@ -36,7 +36,6 @@ _COMPARED = {
     "1": "two evaluations of the loss differ",
     "2": "the gradient differs from differences of the loss",
     "3": "the second derivative differs from differences of gradients",
-    "5": "the slope of the loss is not that of minus the logarithm of a density",
 }
 _UNKNOWN = {
     "0": "they are held outside of the module's parameters (a list, a closure, a cached product): "
@@ -46,8 +45,6 @@ _UNKNOWN = {
     "estimator, a hook); where that is meant, check='report' goes on",
     "3": "an operation has a first derivative and no right second one; write it out of other "
     "operations, or leave its parameters out; check='report' goes on",
-    "5": "expected f as logits of a categorical or bernoulli distribution or the mean of a normal "
-    "one, and a plain mean over rows; use part='gauss_newton' for other losses",
 }
 
 Test = Callable[[Function, Outcome], str | None]
@@ -89,12 +86,8 @@ _CAUSES: list[tuple[str, Test, str]] = [
      "read it from the module at each call"),
     ("2", lambda f, o: "" if "output" in o.what else None,
      "the loss reads the parameters other than through tensors of the module's output (a penalty, "
-     "or a single number that the module returns): a Gauss-Newton or Fisher matrix has no part for "
-     "that; leave it out, or use part='hessian'"),
+     "or a single number that the module returns): a Gauss-Newton matrix has no part for that; "
+     "leave it out, or use part='hessian'"),
     ("2", _first(changes_gradients), _HOOKS),
     ("3", _first(changes_gradients), _HOOKS),
-    ("3", lambda f, o: "" if "examples" in o.what else None,
-     "the gradient of one example cannot be told from the rows of the output, or the loss is no "
-     "plain mean over them: let the module return (B, ...) and the loss a mean, or use "
-     "part='fisher'"),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ measured.
    examples in float64.
 3  product: (g(u'+td) - g(u'-td)) / 2t = H d in each group; where no step tells,
    <c, H d> = <d, H c>.
-4  weights (weights.py).   5  likelihood (likelihood.py).
+4  weights (weights.py).
 
 A comparison has three outcomes. "right": one step t agrees. "wrong": two steps agree with each
 other ten times better than with the derivative, without a kink between them. "inconclusive":

@@ -19,6 +19,7 @@ from runner.curvature.function.weights import adds_up
 from runner.curvature.operators.checked import Verdicts
 from runner.curvature.operators.data import CHECKED, Data, Settings
 from runner.curvature.operators.products import PARTS
+from runner.curvature.removed import refuse_removed_value
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
@@ -41,10 +42,16 @@ def loss_of(given: Any) -> Any:
     return loss
 
 
-def require_options(module: object, part: object, settings: Settings) -> None:
+def require_part(part: object) -> None:
     """Raises ValueError for what is none."""
+    refuse_removed_value("part", part)
     if part not in PARTS:
         raise MeasurementError(f"expected part as one of {list(PARTS)}, found {part!r}")
+
+
+def require_options(module: object, part: object, settings: Settings) -> None:
+    """Raises ValueError for what is none."""
+    require_part(part)
     check = settings.check
     if check not in (True, False, "report"):
         raise MeasurementError(f"expected check as True, 'report' or False, found {check!r}")

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from runner.curvature.function.causes import WrongFunction, message
-from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import MeasurementError, second_derivatives
 from runner.curvature.function.function import (
     NETWORK,
@@ -20,11 +19,9 @@ from runner.curvature.function.function import (
     Point,
     leaves_of,
 )
-from runner.curvature.function.identities import Outcome, Pieces, SecondOrder, displaced
-from runner.curvature.function.likelihood import likelihood
+from runner.curvature.function.identities import Outcome, Pieces, SecondOrder
 from runner.curvature.function.vectors import Flat, dot, joined, norm
-from runner.curvature.operators.data import Data
-from runner.curvature.operators.products import FactoredGraph, Part, outputs_at, slopes_at
+from runner.curvature.operators.products import FactoredGraph, Part, outputs_at
 
 
 class Verdicts:
@@ -55,48 +52,23 @@ class Verdicts:
         warnings.warn(text, RuntimeWarning, stacklevel=7)
 
 
-def require_likelihood(verdicts: Verdicts, data: Data, chunk: int | None, few: int) -> str:
-    """Identity 5 on a few examples and on every batch, and the distribution: without it a Fisher
-    matrix is not defined, whatever is checked."""
-    function = verdicts.function
-    batch = data.sample(few)[0]
-    point = Point(displaced(function, function.variables.values))
-    leaves = leaves_of(point.values)
-    with function.at(Point(leaves)):
-        graph = FactoredGraph(function, leaves, batch, 1.0)
-        wanted = data.settings.likelihood
-        outcome = likelihood(graph.outputs, graph.slopes, batch.target, wanted, graph.slope_at)
-    for part in data.parts(chunk):
-        if outcome.status == "wrong":
-            break
-        outputs, slopes = slopes_at(function, point, part, graph.places)
-        if any(bool(s.any()) and bool(s.isfinite().all()) for s in slopes):
-            (name,) = outcome.what
-            here = likelihood(outputs, slopes, part.target, name)  # type: ignore[arg-type]
-            outcome = max(outcome, here, key=lambda one: one.error)
-    verdicts.outcomes.append(outcome)
-    if outcome.status == "wrong":
-        raise WrongFunction(message(function, outcome))
-    return outcome.what[0]
-
-
 def second_order(
-    function: Function, values: dict, batch: Batch, part: Part, layout: Layout | None, wide: bool
+    function: Function, values: dict, batch: Batch, part: Part, wide: bool
 ) -> list[Outcome]:
     """Identities 2 and 3 of a part, in float64 where `wide` and the network allows it."""
     for function.mixes in (False, True) if wide else ():
         try:
-            return _second_order(SecondOrder(function, values, batch, True), part, layout)
+            return _second_order(SecondOrder(function, values, batch, True), part)
         except MeasurementError as error:
             if "second derivative" in str(error):
                 raise
         except RuntimeError:  # a dtype that the network states itself
             continue
-    return _second_order(SecondOrder(function, values, batch, False), part, layout)
+    return _second_order(SecondOrder(function, values, batch, False), part)
 
 
-def _second_order(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outcome]:
-    outcomes = at.check() if part == "hessian" else _of_factors(at, part, layout)
+def _second_order(at: SecondOrder, part: Part) -> list[Outcome]:
+    outcomes = at.check() if part == "hessian" else _of_factors(at)
     if any(outcome.status == "wrong" for outcome in outcomes):
         rounds = rounding(at.function, at.here, at.batch, at.eps)
         outcomes = [
@@ -112,37 +84,29 @@ def rounding(function: Function, at: Point, batch: Batch, eps: float) -> float:
     quotient over the largest step 1e5 times as much."""
     leaves = leaves_of(at.values)
     with suppress(MeasurementError), function.at(at._replace(values=leaves)):
-        graph = FactoredGraph(function, leaves, batch, 1.0, None, at.wide)
+        graph = FactoredGraph(function, leaves, batch, 1.0, at.wide)
         largest = max(float(slope.detach().abs().max()) * len(slope) for slope in graph.slopes)
         return 1e6 * eps / max(largest, 1e-300)
     return 0.0
 
 
-def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outcome]:
-    examples = None
-    if part == "empirical_fisher":
-        examples = 1 if layout is None else layout.examples
+def _of_factors(at: SecondOrder) -> list[Outcome]:
     leaves = leaves_of(at.point)
     whole = at.function.gradient(at.here, at.batch)
     flat = Flat(at.point)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
-        graph = FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
+        graph = FactoredGraph(at.function, leaves, at.batch, 1.0, at.wide)
         tangents = graph.jacobian(flat.split(at.d), False)
         curved = graph.curved(tangents, False)
         hd = flat.join(graph.pull(curved, False)).detach()
         pulled = flat.join(graph.pull([s.detach() for s in graph.slopes], False)).detach()
-        others = []
-        if not examples:
-            others = graph.jacobian(flat.split(at.c), False)
+        others = graph.jacobian(flat.split(at.c), False)
     outcomes = [at.settled(at.slope(whole), at.loss), _through_output(at, whole, pulled)]
-    if part == "empirical_fisher":
-        outcomes.append(_outer_products(at, layout, hd))
-    else:
-        outcomes.append(_factors(at, graph, joined(tangents), joined(curved)))
-        skew = abs(dot(at.c, hd) - dot(joined(others), joined(curved)))
-        skew /= max(norm(at.c) * norm(hd), 1e-300)
-        if skew > at.tolerance:
-            outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
+    outcomes.append(_factors(at, graph, joined(tangents), joined(curved)))
+    skew = abs(dot(at.c, hd) - dot(joined(others), joined(curved)))
+    skew /= max(norm(at.c) * norm(hd), 1e-300)
+    if skew > at.tolerance:
+        outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
     return outcomes + at.not_reached(whole)
 
 
@@ -173,15 +137,3 @@ def _ends(
     ends = joined(outputs_at(at.function, at.moved(t), at.batch, graph.places)).detach()
     with at.function.at(at.here):
         return {"outputs": ends, "loss": graph.slope_at(outputs + t * tangents)}
-
-
-def _outer_products(at: SecondOrder, layout: Layout | None, hd: Tensor) -> Outcome:
-    """The mean over examples of g (g . d), each gradient taken alone."""
-    if layout is None:
-        return Outcome("3 product", "inconclusive", 1.0, ("examples",))
-    total = torch.zeros_like(hd)
-    for i in range(layout.examples):
-        g = at.function.gradient(at.here, layout.cut(at.batch, i, i + 1)).gradient
-        total.add_(g, alpha=dot(g, at.d) / layout.examples)
-    error = _apart(hd, total)
-    return Outcome("3 product", "right" if error <= at.tolerance else "wrong", error, ("examples",))

@@ -21,7 +21,6 @@ from runner.curvature.function.data import (
 )
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Function, NotScalar, Point
-from runner.curvature.function.likelihood import Likelihood
 from runner.curvature.function.trees import tree_leaves
 from runner.curvature.function.weights import Rule, Weights
 
@@ -36,19 +35,17 @@ class Settings(NamedTuple):
     """What the user asked for, besides module, loss and data."""
 
     weights: Weights
-    likelihood: Likelihood | None
     memory_budget: int
     check: bool | str
     batch_dim: int
 
 
 class Piece(NamedTuple):
-    """A batch, or a part of one: its place, its data, its weight in the mean, and its examples."""
+    """A batch, or a part of one: its place, its data, and its weight in the mean."""
 
     place: tuple[int, int]
     batch: Batch
     weight: float
-    examples: int
 
 
 class Data:
@@ -241,22 +238,13 @@ class Data:
             piece.weight * float(self.function.value(point, piece.batch)) for piece in pieces
         )
 
-    def parts(self, chunk: int | None) -> Iterator[Batch]:
-        """All batches, in parts of at most `chunk` examples, whatever they weigh."""
-        for batch in self:
-            if chunk is None or chunk >= self.count(batch):
-                yield batch
-            else:
-                yield from self.require_layout(batch).pieces(batch, chunk)
-
     def pieces(self, chunk: int | None) -> Iterator[Piece]:
         """All batches, in pieces of at most `chunk` examples, with their weights."""
         for i, (batch, share) in enumerate(self.weighed()):
             if share == 0:
                 continue
-            count = self.count(batch)
-            if chunk is None or chunk >= count:
-                yield Piece((i, 0), batch, share, count)
+            if chunk is None or chunk >= self.count(batch):
+                yield Piece((i, 0), batch, share)
                 continue
             assert self.rule is not None
             layout = self.require_layout(batch)
@@ -264,5 +252,4 @@ class Data:
             sizes = [self.rule(part) for part in parts]
             for k, (part, size) in enumerate(zip(parts, sizes, strict=True)):
                 if size > 0:
-                    examples = min(chunk, count - k * chunk)
-                    yield Piece((i, k), part, share * size / sum(sizes), examples)
+                    yield Piece((i, k), part, share * size / sum(sizes))

@@ -12,7 +12,7 @@ from runner.curvature.function.data import Batch
 from runner.curvature.function.differences import Difference, Differences, Rows
 from runner.curvature.function.function import Point, leaves_of, moved
 from runner.curvature.function.identities import in_double, noise
-from runner.curvature.function.vectors import Flat, divided, dot, joined, norm
+from runner.curvature.function.vectors import Flat, divided, joined, norm
 from runner.curvature.operators.checked import rounding
 from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.operators.products import FactoredGraph, outputs_at
@@ -44,9 +44,6 @@ class FunctionDifferences(Differences):
     def at(self, step: float, centre: float = 0.0) -> Difference:
         if self.operator.part == "hessian":
             return Difference.of(self._gradient, step, centre)
-        if self.operator.part == "empirical_fisher":
-            value = self._over_data(self._of_examples)
-            return Difference(self._row(value), self._row(torch.zeros_like(value)), 0.0)
         value, turn = self._over_data(lambda batch: self._of_outputs(batch, step, centre))
         return Difference(self._row(value), self._row(turn), 0.0)
 
@@ -81,23 +78,13 @@ class FunctionDifferences(Differences):
             self._over_data(lambda batch: self.function.gradient(point, batch).gradient)
         )
 
-    def _of_examples(self, batch: Batch) -> Tensor:
-        """B^-1 sum_i g_i <g_i, d>, one example after the other."""
-        layout = self.operator.data.require_layout(batch)
-        point = self._point(0.0)
-        total = torch.zeros_like(self.drawn)
-        for i in range(layout.examples):
-            slope = self.function.gradient(point, layout.cut(batch, i, i + 1)).gradient
-            total.add_(slope, alpha=dot(slope, self.drawn) / layout.examples)
-        return total
-
     def _of_outputs(self, batch: Batch, step: float, centre: float) -> Tensor:
         """J^T (A J d), (2, n): outputs and slopes by differences, and one backward pass; then the
         turn, which is as large relative to it as that of the outputs is to J d."""
         point = self._point(centre)
         leaves = leaves_of(point.values)
         with self.function.at(point._replace(values=leaves)):
-            graph = FactoredGraph(self.function, leaves, batch, 1.0, None, self.wide)
+            graph = FactoredGraph(self.function, leaves, batch, 1.0, self.wide)
         shapes = dict(enumerate(graph.outputs))
 
         def outputs(place: float) -> Tensor:

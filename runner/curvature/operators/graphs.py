@@ -85,8 +85,7 @@ class Graphs:
         """Made inside of `function.at`."""
         if self.part == "hessian":
             return HessianGraph(self.function, self.leaves, piece.batch, piece.weight)
-        rows = piece.examples if self.part == "empirical_fisher" else None
-        return FactoredGraph(self.function, self.leaves, piece.batch, piece.weight, rows)
+        return FactoredGraph(self.function, self.leaves, piece.batch, piece.weight)
 
     # ------------------------------------------------------------------ memory
 
@@ -118,7 +117,7 @@ class Graphs:
 
     def _piece(self, size: int) -> Piece:
         batch: Batch = self.data.few(size)
-        return Piece((0, 0), batch, 1.0, size)
+        return Piece((0, 0), batch, 1.0)
 
     def _evaluated(self, chunk: int, room: int) -> int:
         """Examples whose loss alone fits the memory: at least those of a product."""

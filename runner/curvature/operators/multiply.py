@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from runner.curvature.function.errors import MeasurementError, first_line
-from runner.curvature.function.function import Point
 from runner.curvature.operators.graphs import Graphs
 from runner.curvature.operators.products import FactoredGraph, linearized
 
@@ -18,8 +17,6 @@ TIMED = 5
 """Products with one direction whose time is taken: the clock is slow next to a small network."""
 TOGETHER = 4
 """Directions from which on they may go through the graph together."""
-ALIGNED = 16
-"""Rows of stored gradients begin at multiples of so many numbers, which makes products quicker."""
 _WARM: list[bool] = []
 """Whether torch.func.linearize has run in this process: it takes seconds at first."""
 
@@ -32,7 +29,7 @@ def clock(device: torch.device) -> float:
 
 
 class Multiplication:
-    """z (n,), or rows z (k, n), to H z, by graphs or from stored gradients of all examples.
+    """z (n,), or rows z (k, n), to H z, by graphs.
 
     batched: whether several rows go through a graph together, None before it was tried. seconds:
     the shortest product with one row. count: products with one row. writes: to tensors of the
@@ -49,19 +46,9 @@ class Multiplication:
         self.seconds = math.inf
         self.count = 0
         self.linear = ""
-        self.stored: tuple[Tensor, Tensor] | None = None
-        """Gradients of the examples, and their transpose."""
 
     def __call__(self, rows: Tensor) -> Tensor:
-        if self.stored is None and self.graphs.part == "empirical_fisher" and self._fits():
-            each = self.gradients_of_examples()
-            self.stored = each, each.mT
-        if self.stored is not None:
-            each, columns = self.stored
-            if rows.dim() > 1:
-                return rows @ columns @ each
-            return columns.mv(each.mv(rows))
-        if self.graphs.part in ("gauss_newton", "fisher"):
+        if self.graphs.part == "gauss_newton":
             self._linearize()
         if rows.dim() == 1:
             return self._one(rows)
@@ -82,8 +69,6 @@ class Multiplication:
         """How products are taken."""
         planned = self.graphs.planned
         found = ["graph kept" if planned.keep else "graph made for each product"]
-        if self.stored is not None:
-            found = ["gradients of all examples stored"]
         if planned.chunk is not None:
             found.append(f"pieces of {planned.chunk} examples")
         if self.linear == "linearize":
@@ -161,28 +146,3 @@ class Multiplication:
         finally:
             if self.linear != "linearize":
                 graph.push = None
-
-    # ------------------------------------------------------------------ gradients of the examples
-
-    def _fits(self) -> bool:
-        data = self.graphs.data
-        flat = self.graphs.flat
-        room = data.settings.memory_budget // 4
-        return sum(data.counts) * flat.size * flat.dtype.itemsize <= room
-
-    def gradients_of_examples(self) -> Tensor:
-        """sqrt(weight) g of every example, (B, n)."""
-        graphs = self.graphs
-        flat = self.graphs.flat
-        shape = sum(graphs.data.counts), flat.size + -flat.size % ALIGNED
-        rows = torch.zeros(shape, dtype=flat.dtype, device=flat.device)
-        row = iter(rows)
-        point = Point(graphs.function.variables.values)
-        for batch, share in graphs.data.weighed():
-            layout = graphs.data.require_layout(batch)
-            weight = math.sqrt(share / layout.examples)
-            with graphs.function.prepared():
-                for k in range(layout.examples):
-                    found = graphs.function.gradient(point, layout.cut(batch, k, k + 1))
-                    torch.mul(found.gradient, weight, out=next(row)[: flat.size])
-        return rows[:, : flat.size]

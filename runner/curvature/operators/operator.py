@@ -33,9 +33,10 @@ from runner.curvature.operators.building import (
     record_layers,
     require_dimension,
     require_options,
+    require_part,
     require_weights,
 )
-from runner.curvature.operators.checked import Verdicts, require_likelihood, second_order
+from runner.curvature.operators.checked import Verdicts, second_order
 from runner.curvature.operators.data import CHECKED, Data, Settings
 from runner.curvature.operators.graphs import Graphs
 from runner.curvature.operators.multiply import Multiplication
@@ -47,8 +48,8 @@ from runner.curvature.operators.weighing import Weigher
 
 MEMORY_BUDGET = 1 << 30
 TWINS = 2
-"""Examples with which identities 2, 3 and 5 are compared; twice as many where these have no loss
-or slope."""
+"""Examples with which identities 2 and 3 are compared; twice as many where these have no loss or
+slope."""
 T = TypeVar("T", bound="FunctionOperator")
 
 
@@ -66,7 +67,7 @@ class _Differentiable(torch.autograd.Function):
 
 
 class FunctionOperator(SymmetricOperator):
-    """The second derivative, Gauss-Newton or Fisher matrix of a `Function` of named variables."""
+    """The second derivative or Gauss-Newton matrix of a `Function` of named variables."""
 
     processes: Processes
 
@@ -126,12 +127,11 @@ class FunctionOperator(SymmetricOperator):
         self.data.evaluated = self.planned.evaluated
         weigher = Weigher(self.function, self.data, self.verdicts)
         several = self.planned.chunk is not None
-        each = self.part == "empirical_fisher"
-        self.weighing = weigher.weigh(self.processes, several, each)
+        self.weighing = weigher.weigh(self.processes, several)
         return weigher
 
     def _prepare(self) -> None:
-        """What belongs to a part: its groups, identities 2, 3 and 5, its plan and its products."""
+        """What belongs to a part: its groups, identities 2 and 3, its plan and its products."""
         variables = self.function.variables
         self.noun = variables.noun
         self.groups = variables.groups
@@ -144,9 +144,6 @@ class FunctionOperator(SymmetricOperator):
         if self.data.sampled is not None and self.settings.check:
             self._check_second_order()
         self.multiplication = Multiplication(Graphs(self.function, self.data, self.part, self.flat))
-        if self.data.sampled is not None and self.part == "fisher":
-            chunk = self.planned.chunk
-            self.likelihood = require_likelihood(self.verdicts, self.data, chunk, TWINS)
 
     @property
     def values(self) -> Values:
@@ -199,7 +196,7 @@ class FunctionOperator(SymmetricOperator):
             return None
 
     def _find_sample(self) -> None:
-        required = (self.settings.check or self.part == "fisher") and self.processes.size == 1
+        required = self.settings.check and self.processes.size == 1
         find_sample(self.function, self.data, TWINS, bool(required))
 
     def _check_second_order(self) -> None:
@@ -214,9 +211,9 @@ class FunctionOperator(SymmetricOperator):
         self.verdicts.take(outcomes)
 
     def _second_order(self, few: int) -> list[Outcome]:
-        batch, layout = self.data.sample(few)
+        batch, _ = self.data.sample(few)
         wide = 8 * 8 * self.flat.size <= self.settings.memory_budget
-        return second_order(self.function, self.values, batch, self.part, layout, wide)
+        return second_order(self.function, self.values, batch, self.part, wide)
 
     def _check_first_batch(self, plain: tuple[Batch, Own] | None) -> None:
         if plain is None:
@@ -323,17 +320,14 @@ class FunctionOperator(SymmetricOperator):
     def with_part(self: T, part: Part) -> T:
         """The same function, data and weights with another part, whose own identities are
         checked."""
+        require_part(part)
         twin = copy.copy(self)
         twin.part = part
         twin.products = 0
-        weighs = part == "empirical_fisher"  # of examples, whose weights are compared one by one
-        same = "01" if weighs else "014"
-        kept = [o for o in self.verdicts.outcomes if o.identity[0] in same]
+        kept = [o for o in self.verdicts.outcomes if o.identity[0] in "014"]
         twin.verdicts = Verdicts(self.function, part, self.settings.check, kept)
         twin.data = copy.copy(self.data)
         twin._prepare()
-        if weighs:
-            twin._weigh()
         return twin
 
     def drawn(self, vectors: Tensor) -> Tensor:

@@ -1,20 +1,16 @@
 """Products of one batch, from the graph of its gradient or of its outputs.
 
-hessian             H v = d(g . v)/du, g = dL/du with its graph
-gauss_newton        J^T A J v, A = d2 loss/df2 at the outputs f; J v = d(J^T w . v)/dw, linear in w
-fisher              the same: identity 5 has shown that A is the Fisher matrix of the outputs'
-                    distribution
-empirical_fisher    J^T (s a), s = d loss/df, a = B s_i . (J v)_i for the rows of example i:
-                    sum_i g_i (g_i . v) / B
+hessian         H v = d(g . v)/du, g = dL/du with its graph
+gauss_newton    J^T A J v, A = d2 loss/df2 at the outputs f; J v = d(J^T w . v)/dw, linear in w
 
-All of them take one direction, or k in a batch (`is_grads_batched`).
+Both take one direction, or k in a batch (`is_grads_batched`).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -35,14 +31,14 @@ from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
 from runner.curvature.function.vectors import Images, Values, divided, joined
 
-Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
-PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
+Part = Literal["hessian", "gauss_newton"]
+PARTS = ("hessian", "gauss_newton")
 
 
 NO_OUTPUT = (
     "the loss does not depend on tensors of the module's output that autograd can see: a "
-    "Gauss-Newton or Fisher matrix needs loss(output, target) of an output made of tensors; a "
-    "module that returns its loss has part='hessian' alone"
+    "Gauss-Newton matrix needs loss(output, target) of an output made of tensors; a module that "
+    "returns its loss has part='hessian' alone"
 )
 
 
@@ -102,13 +98,10 @@ class FactoredGraph:
         leaves: Values,
         batch: Batch,
         weight: float,
-        examples: int | None = None,
         wide: bool = False,
     ) -> None:
-        """examples: of an empirical Fisher matrix; None: J^T A J."""
         self.wrt = list(leaves.values())
         self.weight = weight
-        self.examples = examples
         with Convolutions("tangents"):
             tensors, spec = tree_flatten(function.output(batch.input, wide))
         copies = {}
@@ -170,24 +163,13 @@ class FactoredGraph:
         ]
 
     def curved(self, tangents: Tensors, batched: bool) -> Tensors:
-        """A t, or of an empirical Fisher matrix s B (s_i . t_i)."""
+        """A t."""
         count = len(tangents[0]) if batched else None
-        if self.examples is not None:
-            return self._outer(tangents, batched)
         if not self.bent:
             return self._filled([None] * len(self.copies), self.copies, count)
         weights = [tangents[i] for i in self.bent]
         found = grad([self.slopes[i] for i in self.bent], self.copies, weights, batched)
         return self._filled(found, self.copies, count)
-
-    def _outer(self, tangents: Tensors, batched: bool) -> Tensors:
-        examples = self.examples or 1
-        lead = len(tangents[0]) if batched else 1
-        rows = [s.detach().reshape(1, examples, -1) for s in self.slopes]
-        moved = [t.reshape(lead, examples, -1) for t in tangents]
-        along = torch.stack([(s * t).sum(2) for s, t in zip(rows, moved, strict=True)]).sum(0)
-        images = [s * (examples * along).unsqueeze(2) for s in rows]
-        return [image.reshape(t.shape) for image, t in zip(images, tangents, strict=True)]
 
     def slope_at(self, outputs: Tensor) -> Tensor:
         """The slope of the loss where the outputs that it reads are these, one vector as they are;
@@ -211,41 +193,21 @@ class FactoredGraph:
         return self.pull(self.curved(self.jacobian(directions, batched), batched), batched)
 
 
-T = TypeVar("T")
+def outputs_at(function: Function, point: Point, batch: Batch, places: Sequence[int]) -> Tensors:
+    """The outputs that the loss reads, of a graph's `places`, at another point; as leaves where the
+    network takes derivatives by its own variables."""
 
+    def outputs(values: Values) -> Tensors:
+        with function.at(point._replace(values=values)):
+            found, _ = tree_flatten(function.output(batch.input, point.wide))
+        return [found[i] for i in places]
 
-def _at(function: Function, point: Point, run: Callable[[], T]) -> T:
-    """run() at a point; as leaves where the network takes derivatives by its own variables."""
     try:
-        with function.at(point):
-            return run()
+        return outputs(point.values)
     except RuntimeError as error:
         if "does not require grad" not in str(error):
             raise
-    with function.at(point._replace(values=leaves_of(point.values))):
-        return run()
-
-
-def outputs_at(function: Function, point: Point, batch: Batch, places: Sequence[int]) -> Tensors:
-    """The outputs that the loss reads, of a graph's `places`, at another point."""
-    found, _ = tree_flatten(_at(function, point, lambda: function.output(batch.input, point.wide)))
-    return [found[i] for i in places]
-
-
-def slopes_at(
-    function: Function, point: Point, batch: Batch, places: Sequence[int]
-) -> tuple[Tensors, Tensors]:
-    """The outputs that the loss reads, of a graph's `places`, and its slope there; without a graph
-    of the network."""
-
-    def run() -> tuple[Tensors, Tensors]:
-        found, spec = tree_flatten(function.output(batch.input))
-        copies = {id(found[i]): found[i].detach().requires_grad_() for i in places}
-        given = [copies[id(t)].clone() if id(t) in copies else t for t in found]
-        loss = function.loss_of(tree_unflatten(given, spec), batch.target)
-        return [found[i] for i in places], gradients(loss, [*copies.values()])
-
-    return _at(function, point, run)
+    return outputs(leaves_of(point.values))
 
 
 def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: Batch) -> Callable:

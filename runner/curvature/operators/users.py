@@ -8,13 +8,13 @@ from torch import nn
 
 from runner.curvature.function.groups import GroupSpec
 from runner.curvature.function.layers import Nodes, Pick
-from runner.curvature.function.likelihood import Likelihood
 from runner.curvature.function.variables import Parameters, Perturbations
 from runner.curvature.function.weights import Weights
 from runner.curvature.operators.data import Settings
 from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
 from runner.curvature.operators.processes import Processes, together
 from runner.curvature.operators.products import Part
+from runner.curvature.removed import refuses_removed
 
 
 class ParameterOperator(FunctionOperator):
@@ -37,17 +37,12 @@ class ParameterOperator(FunctionOperator):
         {name: pattern or patterns}, or patterns, of modules or parameters; default: one group for
         each module with parameters. `groups[name]` of the operator is the slice of the flat vector.
     part
-        "hessian"; "gauss_newton", J^T (d2 loss / df2) J; "fisher", E[g g^T] over targets drawn from
-        the model's own distribution; "empirical_fisher", the mean of g g^T of the examples'
-        gradients g.
+        "hessian"; or "gauss_newton", J^T (d2 loss / df2) J.
     weights
         What a batch weighs in the mean: a function (input, target) -> number, or one number a
         batch. Default: its number of examples, or of labels that are not ignored where the losses
         of its parts say so. Batches that cannot be cut, such as graphs, need it where they differ
         in rows of input and target.
-    likelihood
-        For "fisher": "categorical", "bernoulli" or "normal". Default: the one that the slope of the
-        loss belongs to.
     output
         Which tensor of a structured output the loss gets ("logits", "0"); default: all of it.
     memory_budget
@@ -75,9 +70,11 @@ class ParameterOperator(FunctionOperator):
     Checked when the operator is built, at about ten gradients of one batch: the module's own
     parameters give the same loss and gradient as replaced ones (0); two seeds do (1); the gradient
     (2) and a product (3) agree with central differences in float64, on two examples, or on four
-    where two have no loss or slope; losses
-    of parts add up to that of their batch (4); the slope of the loss is c (mean - target), c > 0
-    (5, Fisher). `products` counts products with one vector.
+    where two have no loss or slope; losses of parts add up to that of their batch (4). `products`
+    counts products with one vector.
+
+    For softmax cross-entropy, logistic loss and squared error the Fisher matrix is the Gauss-Newton
+    matrix up to a factor. For other losses it is another matrix, which curvlinops has.
 
     Examples
     --------
@@ -88,6 +85,7 @@ class ParameterOperator(FunctionOperator):
     ((8, 8), torch.Size([8]))
     """
 
+    @refuses_removed
     @together
     def __init__(
         self,
@@ -98,7 +96,6 @@ class ParameterOperator(FunctionOperator):
         part: Part = "hessian",
         *,
         weights: Weights = None,
-        likelihood: Likelihood | None = None,
         output: Pick = None,
         memory_budget: int = MEMORY_BUDGET,
         check: bool | str = True,
@@ -107,7 +104,7 @@ class ParameterOperator(FunctionOperator):
         seed: int | None = None,
     ) -> None:
         self.processes = Processes(process_group)
-        settings = Settings(weights, likelihood, memory_budget, check, batch_dim)
+        settings = Settings(weights, memory_budget, check, batch_dim)
         self._build(
             module,
             loss,
@@ -134,7 +131,7 @@ class LayerOperator(FunctionOperator):
         Names or patterns of submodules ("encoder.*.linear1"; * stays inside one part of a name, **
         crosses dots), or {name: which tensor of its output}. Default: the submodules with
         parameters directly below the network. The second call of layer "act" is "act#2".
-    module, loss, data, part, weights, likelihood, output, memory_budget, check, process_group,
+    module, loss, data, part, weights, output, memory_budget, check, process_group,
     batch_dim, seed
         As of `ParameterOperator`.
 
@@ -162,6 +159,7 @@ class LayerOperator(FunctionOperator):
     ({'0': 4, '2': 2}, torch.Size([4, 2]))
     """
 
+    @refuses_removed
     @together
     def __init__(
         self,
@@ -172,7 +170,6 @@ class LayerOperator(FunctionOperator):
         part: Part = "hessian",
         *,
         weights: Weights = None,
-        likelihood: Likelihood | None = None,
         output: Pick = None,
         memory_budget: int = MEMORY_BUDGET,
         check: bool | str = True,
@@ -181,7 +178,7 @@ class LayerOperator(FunctionOperator):
         seed: int | None = None,
     ) -> None:
         self.processes = Processes(process_group)
-        settings = Settings(weights, likelihood, memory_budget, check, batch_dim)
+        settings = Settings(weights, memory_budget, check, batch_dim)
         self._build(
             module,
             loss,

@@ -28,10 +28,6 @@ from runner.curvature.operators.data import Data
 from runner.curvature.operators.multiply import clock
 from runner.curvature.operators.processes import Processes, sums_of
 
-EACH_EXAMPLE = (
-    "an empirical Fisher matrix needs a loss that is the plain mean over the examples of each "
-    "batch ({:.0e} off): ignored labels and weights of classes make it another; use part='fisher'"
-)
 ASK = (
     "batches differ in labels for each example, or cannot be cut and differ in rows of input and "
     "target, and their losses tell no more: weigh them by examples, weights=lambda input, target: "
@@ -53,9 +49,8 @@ class Weigher:
         self.verdicts = verdicts
         cut = data.layout is not None
         self.candidates = rules_of(data.settings.batch_dim, data.settings.weights, cut)
-        self.examples = rules_of(data.settings.batch_dim, None)[0]
         self.numbers: dict[str, list[float]] = {w.name: [] for w in self.candidates}
-        self.errors = dict.fromkeys([*self.numbers, self.examples.name], 0.0)
+        self.errors = dict.fromkeys(self.numbers, 0.0)
         self.misfit: Additivity | None = None
         self.largest = 0.0
         """The comparison that the rules are furthest from, where none of them fits all."""
@@ -67,14 +62,11 @@ class Weigher:
         self.seconds = 0.0
         """Time of a forward pass of all data."""
 
-    def weigh(self, processes: Processes, several: bool, each: bool) -> Weighing:
-        """Sets the weights of `data`. several: the data are cut. each: every example has its own
-        gradient, as in an empirical Fisher matrix."""
-        several = several or each or processes.size > 1
+    def weigh(self, processes: Processes, several: bool) -> Weighing:
+        """Sets the weights of `data`. several: the data are cut."""
+        several = several or processes.size > 1
         self._read(several)
         data = self.data
-        if each and self.errors[self.examples.name] > self.allowed:
-            self.verdicts.fail(EACH_EXAMPLE.format(self.errors[self.examples.name]))
         fitting = self._fitting(several or len(data.counts) > 1)
         own = self._given_numbers()
         same: dict[str, object] = {"part": self.verdicts.part}
@@ -159,13 +151,12 @@ class Weigher:
     def _compare(self, batch: Batch, layout: Layout | None, point: Point, loss: float) -> None:
         """Adds the errors of the rules on one batch."""
         if not math.isfinite(loss):  # also where all labels are ignored
-            rules = {w.name: w for w in (*self.candidates, self.examples)}
-            without = [w.name for w in rules.values() if w.rule(batch) == 0]
-            if not set(without) & set(self.numbers):
+            without = [w.name for w in self.candidates if w.rule(batch) == 0]
+            if not without:
                 raise MeasurementError(
                     f"the loss of a batch is not finite ({loss}): look at its data"
                 )
-            for name in rules.keys() - set(without):
+            for name in self.errors.keys() - set(without):
                 self.errors[name] = math.inf
             return
         if layout is None or layout.examples < 2:
@@ -185,7 +176,7 @@ class Weigher:
 
     def _add(self, found: Additivity) -> None:
         """The errors of the rules in one comparison."""
-        for weighing in (*self.candidates, self.examples):
+        for weighing in self.candidates:
             error = found.error(weighing.rule)
             self.errors[weighing.name] = max(self.errors[weighing.name], error)
         fits = min(self.errors[w.name] for w in self.candidates) <= self.allowed

@@ -21,7 +21,7 @@ from runner.curvature.operators.products import PARTS
 from tests.curvature.cases import Detached, Own, Swish, with_backward
 from tests.curvature.oracles import parameter_matrix, relative
 from tests.draws import normal, tanh_net
-from tests.errors import each_row, refusal
+from tests.errors import refusal
 
 CROSS = nn.CrossEntropyLoss()
 
@@ -288,77 +288,3 @@ def test_weights_that_are_written_to_and_back_give_the_same_products(kind):
         module[0].weight.mul_(2)
     module.load_state_dict(weights)
     assert torch.equal(found.dense(), before)
-
-
-# ------------------------------------------------------------------ Fisher
-
-
-def same(f):
-    return f
-
-
-def of_sigmoid(f, y):
-    return F.binary_cross_entropy(f[:, 0], (y > 0).double())
-
-
-def two_heads(f, y):
-    return CROSS(f[:, :2], y % 2) + CROSS(f[:, 1:], y % 2)
-
-
-def gaussian(f, y):
-    return F.gaussian_nll_loss(f[:, 0], y.double(), f[:, 1].exp())
-
-
-def root_mean_square(f, y):
-    return F.mse_loss(f, F.one_hot(y, 3).double()).sqrt()
-
-
-FISHER = {
-    "a sigmoid in the module": (torch.sigmoid, of_sigmoid),
-    "a softmax in the module": (lambda f: f.softmax(1), lambda f, y: F.nll_loss(f.log(), y)),
-    "two heads": (same, two_heads),
-    "a variance as well": (same, gaussian),
-    "a temperature": (same, lambda f, y: 4 * CROSS(f / 2, y)),
-    "smoothed labels": (same, nn.CrossEntropyLoss(label_smoothing=0.1)),
-    "a root of a mean": (same, lambda f, y: CROSS(f, y).sqrt()),
-    "a root mean square": (same, root_mean_square),
-}
-
-
-@each_row("last, loss", FISHER)
-def test_a_fisher_matrix_of_another_likelihood_is_refused(last, loss):
-    module = Own(lambda m, t: last(m.net(t)), net=mlp())
-    with refusal(r"the slope of the loss is not that of minus the logarithm of a density"):
-        operator(module, loss=loss, part="fisher")
-    for kind in ("categorical", "bernoulli", "normal"):
-        with refusal("the slope of the loss"):
-            operator(module, loss=loss, part="fisher", likelihood=kind)
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
-def test_binary_labels_as_whole_numbers_are_those_as_real_ones(dtype):
-    module, (x, y) = Own(lambda m, t: m.net(t)[:, 0], net=mlp()), data()
-
-    def loss(f, y):
-        return F.binary_cross_entropy_with_logits(f, y.double())
-
-    whole = operator(module, (x, (y > 0).to(dtype)), loss, part="fisher")
-    real = operator(module, (x, (y > 0).double()), loss, part="fisher")
-    assert whole.likelihood == "bernoulli" and relative(whole.dense(), real.dense()) < 1e-12
-
-
-def test_another_part_of_an_operator_has_the_checks_of_its_own():
-    """An empirical Fisher matrix needs a plain mean over all examples."""
-    x, y = data(9)
-    first = operator(mlp(), (x, y))
-    made, twin = (
-        operator(mlp(), (x, y), part="empirical_fisher"),
-        first.with_part("empirical_fisher"),
-    )
-    assert torch.equal(twin.dense(), made.dense()) and twin.checks == made.checks
-    assert first.counts == twin.counts == [9]
-    y[-2:] = -100
-    with refusal("plain mean over the examples"):
-        operator(mlp(), (x, y), part="empirical_fisher")
-    with refusal("plain mean over the examples"):
-        operator(mlp(), (x, y)).with_part("empirical_fisher")

@@ -56,9 +56,8 @@ def test_a_loss_inside_the_model_has_a_hessian_and_no_gauss_newton_matrix(
     module, loss, given, size
 ):
     assert torch.allclose(operator(module, loss, given).dense(), PLAIN)
-    for part in ("gauss_newton", "empirical_fisher", "fisher"):
-        with refusal("part='hessian' alone"):
-            operator(module, loss, given, part=part)
+    with refusal("part='hessian' alone"):
+        operator(module, loss, given, part="gauss_newton")
     layers = LayerOperator(module, loss, (given, Y), ["net.0"])
     assert layers.sizes == {"net.0": size} and verify(layers).ok
 

@@ -199,6 +199,6 @@ def test_metrics_between_groups_need_a_hessian():
     found = inter_layer_metrics(operator)
     assert len(found) == 6 and found["0", "3"].R.error == 0
     with refusal("expected an operator with part='hessian'"):
-        inter_layer_metrics(operator.with_part("fisher"))
+        inter_layer_metrics(operator.with_part("gauss_newton"))
     with refusal(r"expected pairs \(v, w\) of the operator's nodes"):
         inter_layer_metrics(operator, [("0", "9")])

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -114,8 +113,6 @@ def test_wrong_options_are_refused():
         build(loss="crossentropy")
     with refusal("expected part as one of"):
         build(part="fischer")
-    with refusal("logarithm of a density"):
-        build(part="fisher", loss=F.multi_margin_loss)
     with refusal("no parameter matches"):
         build(["layer"])
     with refusal("two groups"):

@@ -247,7 +247,7 @@ def mixed_sparsely(m, x):
     return torch.sparse.mm(neighbours, torch.tanh(m.layer(x)))
 
 
-@pytest.mark.parametrize("part", ["hessian", "gauss_newton", "fisher"])
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 @pytest.mark.parametrize("forward", [stepped, mixed_sparsely])
 def test_networks_that_differentiate_themselves_or_keep_sparse_tensors(forward, part):
     assert verify(hessian(Own(forward, layer=linear()), part=part)).ok
@@ -294,33 +294,6 @@ def test_scripted_modules_are_measured_and_keep_their_parameters(kind):
 @refusal("no weights yet")
 def test_modules_whose_buffers_are_not_there_yet():
     hessian(nn.Sequential(linear(), nn.LazyBatchNorm1d(affine=False)))
-
-
-# ------------------------------------------------------------------ the Fisher matrix
-
-
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("kind", ["weights of classes", "weight of positives"])
-def test_weights_that_the_first_examples_do_not_show(kind, several):
-    weight = torch.tensor([5.0, 1.0, 1.0]).double()
-    target = torch.tensor([1, 1, 1, 1, 1, 0, 1, 1, 0])
-    loss = nn.CrossEntropyLoss(weight)
-    if kind == "weight of positives":
-        loss = nn.BCEWithLogitsLoss(pos_weight=weight)
-        target = torch.stack([target == 0, target < 0, target < 0], 1).double()
-    data = [(X[:5], target[:5]), (X[5:], target[5:])] if several else (X, target)
-    with refusal("logarithm of a density"):
-        hessian(net(), data, loss, part="fisher", weights=lambda x, y: len(x))
-
-
-def test_a_batch_that_is_fitted_does_not_speak_against_a_likelihood():
-    x, sharp = X.float(), nn.Sequential(net().float(), Own(lambda m, f: f * 30))
-    y = sharp(x).argmax(1)
-    y[0] = (y[0] + 1) % 3
-    slopes = torch.autograd.functional.jacobian(lambda f: CROSS(f, y[6:]), sharp(x[6:]))
-    assert 0 < float(slopes.abs().max()) < 1e-4
-    operator = hessian(sharp, [(x[:6], y[:6]), (x[6:], y[6:])], part="fisher")
-    assert operator.likelihood == "categorical"
 
 
 # ------------------------------------------------------------------ vectors and results
