@@ -1,8 +1,8 @@
 """Operators of a user's network next to what a competent user writes by hand, in one run.
 
 By hand: double backward with the graph of the gradient kept (lists of tensors, no flat vector),
-several vectors by `is_grads_batched`, `vmap` of `torch.func.linearize` or a loop. Times are processor
-time of one thread, after a first call of both ways; the graph is made before.
+several vectors by `is_grads_batched` or a loop. Times are processor time of one thread, after a
+first call of both ways; the graph is made before.
 
 Run: python -m tests.bench operators [--quick]
 """
@@ -170,8 +170,6 @@ def gauss_newton(repeats: int) -> Iterator[Row]:
     module, loss, x, y = resnet(16)
     operator = ParameterOperator(module, loss, [(x, y)], part="gauss_newton", memory_budget=AMPLE)
     v = torch.randn(operator.shape[0])
-    operator @ v
-    operator.multiplication.count = 10**6  # as after many products
     operator @ v
     what, theirs = (
         "ResNet-18, B = 16: Gauss-Newton product, in gradients",

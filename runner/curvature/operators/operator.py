@@ -121,7 +121,6 @@ class FunctionOperator(SymmetricOperator):
             first = self.data.mean(weigher.losses) if whole else self._displaced_loss()
         eps = max(torch.finfo(t.dtype).eps for t in self.values.values())
         self.changes = Changes(self._displaced_loss, self._tensors, first, eps, modules)
-        self.forward_seconds = weigher.seconds
 
     def _weigh(self) -> Weigher:
         self.data.evaluated = self.planned.evaluated
@@ -341,11 +340,7 @@ class FunctionOperator(SymmetricOperator):
 
     @property
     def cost(self) -> float:
-        """A product with one vector, in gradients of all data: measured once one was taken, else as
-        planned."""
-        seconds = self.multiplication.seconds
-        if math.isfinite(seconds) and self.forward_seconds > 0:
-            return seconds / (3 * self.forward_seconds)
+        """A product with one vector, in gradients of all data."""
         return 2.0 if self.planned.keep else 3.0
 
     @property

@@ -8,8 +8,7 @@ Both take one direction, or k in a batch (`is_grads_batched`).
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -133,9 +132,6 @@ class FactoredGraph:
         self._all_copies = copies
         self.slopes: Tensors = [s for s in slopes if s is not None]
         self.bent = linked(self.slopes)
-        self.push: Callable[[Tensors, bool], Tensors] | None = (
-            None  # a method here would be a cycle
-        )
         self.python = has_python([*self.outputs, *self.slopes])
         # J^T w is linear in w; at zero logcumsumexp has no derivative in torch.
         self.weights = [torch.ones_like(t, requires_grad=True) for t in self.outputs]
@@ -147,8 +143,6 @@ class FactoredGraph:
 
     def jacobian(self, directions: Tensors, batched: bool) -> Tensors:
         """J v, of k directions along a first dimension with batched."""
-        if self.push is not None:
-            return self.push(directions, batched)
         weights = [directions[i] for i in self.used]
         found = grad(self.pulled, self.weights, weights, batched)
         return self._filled(found, self.outputs, len(weights[0]) if batched else None)
@@ -208,22 +202,3 @@ def outputs_at(function: Function, point: Point, batch: Batch, places: Sequence[
         if "does not require grad" not in str(error):
             raise
     return outputs(leaves_of(point.values))
-
-
-def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: Batch) -> Callable:
-    """J v by torch.func.linearize, for `graph.push`: cheaper than two backward passes where torch
-    supports the network, and slow to make."""
-
-    def outputs(*values: Tensor) -> Tensors:
-        point = Point(dict(zip(leaves, values, strict=True)))
-        return outputs_at(function, point, batch, graph.places)
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Attempted to insert a get_attr Node", UserWarning)
-        push = torch.func.linearize(outputs, *[t.detach() for t in leaves.values()])[1]
-
-    def jacobian(directions: Tensors, batched: bool) -> Tensors:
-        tangents = torch.func.vmap(push)(*directions) if batched else push(*directions)
-        return list(tangents)
-
-    return jacobian

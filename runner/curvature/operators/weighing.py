@@ -25,7 +25,6 @@ from runner.curvature.function.weights import (
 from runner.curvature.operators.building import accept_rows, require_dimension
 from runner.curvature.operators.checked import Verdicts
 from runner.curvature.operators.data import Data
-from runner.curvature.operators.multiply import clock
 from runner.curvature.operators.processes import Processes, sums_of
 
 ASK = (
@@ -59,8 +58,6 @@ class Weigher:
         eps = max(torch.finfo(t.dtype).eps for t in function.variables.values.values())
         self.allowed = max(1e-9, 100 * eps)
         self.losses: list[float] = []
-        self.seconds = 0.0
-        """Time of a forward pass of all data."""
 
     def weigh(self, processes: Processes, several: bool) -> Weighing:
         """Sets the weights of `data`. several: the data are cut."""
@@ -113,7 +110,6 @@ class Weigher:
     def _read(self, several: bool) -> None:
         self.data.counts = []
         point: Point | None = None
-        device = next(iter(self.function.variables.values.values())).device
         waiting: list[tuple[Batch, Layout | None, float]] = []
         for batch in self.data:
             self.data.counts.append(self.data.count(batch))
@@ -124,9 +120,7 @@ class Weigher:
             if point is None:
                 point = Point(displaced(self.function, self.function.variables.values))
             for piece, layout in self._evaluated(batch):
-                start = clock(device)
                 self.losses.append(self._value(point, piece))
-                self.seconds += clock(device) - start
                 waiting.append((piece, layout, self.losses[-1]))
                 if several or len(self.losses) > 1:
                     for one, cut, loss in waiting:

@@ -1,6 +1,9 @@
 """Both operators of a user's network: modules as users write them against dense float64 oracles,
 and their laws."""
 
+import time
+from itertools import count
+
 import pytest
 import torch
 from torch import nn
@@ -99,14 +102,35 @@ def test_several_vectors_at_once_one_after_the_other_and_unused_variables():
     assert "not reached by the examples compared: unused" in repr(operator)
 
 
-def test_linearize_gives_the_products_of_two_backward_passes():
-    operator = ParameterOperator(mlp(), CROSS, [data()], part="gauss_newton")
-    v, ways = normal(operator.shape[0], 6), operator.multiplication
-    expected, ways.count, ways.seconds = operator @ v, 10, 1e9
-    found = operator @ v
-    assert ways.linear == "linearize" and "linearize" in repr(operator)
-    assert relative(found, expected) < 1e-12
-    assert relative(operator @ v, expected) < 1e-12
+def test_how_several_vectors_go_does_not_depend_on_the_load(monkeypatch):
+    """Nothing is chosen by elapsed time: clocks that run backwards change no bit and no word."""
+    v, module, batch = normal(53, 6), mlp(), data()
+
+    def measured():
+        operator = ParameterOperator(module, CROSS, batch, part="gauss_newton")
+        products = [operator @ v[:, 0] for _ in range(8)]
+        return torch.stack([*products, *(operator @ v).mT]), repr(operator)
+
+    expected, text = measured()
+    ticks = count(0.0, -1.0)
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        monkeypatch.setattr(time, name, lambda: next(ticks))
+    found, again = measured()
+    assert torch.equal(found, expected) and again == text and "vectors together" in text
+
+
+def test_vectors_go_one_at_a_time_where_memory_or_torch_allows_no_more():
+    given, several = (mlp(), CROSS, data()), normal(53, 6)
+    expected = ParameterOperator(*given) @ several
+    little = ParameterOperator(*given)
+    little.multiplication.graphs.planned = little.planned._replace(width=1)
+    assert relative(little @ several, expected) < 1e-13
+    assert "one vector at a time (memory)" in repr(little)
+    wrong = ParameterOperator(*given)
+    right = wrong.multiplication.graphs.apply
+    wrong.multiplication.graphs.apply = lambda rows, batched: right(rows, batched) * (1 + batched)
+    assert relative(wrong @ several, expected) < 1e-13
+    assert "one vector at a time (their products differ)" in repr(wrong)
 
 
 TEXTS = ("53 x 53", "part='hessian'", "2 batches, 7 examples", "weighed by examples", "graph kept")
