@@ -245,20 +245,14 @@ def count_examples(batch: Batch, batch_dim: int = 0) -> int:
     return 1
 
 
-def count_rows(batch: Batch) -> int:
-    """Rows of the first tensor of the target; 1 where there is none."""
-    first = first_tensor(batch.target)
-    return 1 if first is None else len(first)
-
-
-def count_labels(batch: Batch) -> int | None:
-    """Labels that are not ignored, or real numbers, of a target or an input called "labels"; None
-    without one."""
-    labels = batch.target
-    if labels is None and isinstance(batch.input, Mapping):
+def count_labels(batch: Batch) -> int:
+    """Labels that are not ignored, or real numbers, of the first tensor of the target or of an
+    input called "labels"; 0 without one."""
+    labels = first_tensor(batch.target)
+    if batch.target is None and isinstance(batch.input, Mapping):
         labels = batch.input.get("labels")
     if not isinstance(labels, Tensor):
-        return None
+        return 0
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         return labels.numel()
     return int((labels != IGNORED).sum())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from runner.curvature.function.data import Batch, Layout, count_examples, count_labels, count_rows
+from runner.curvature.function.data import Batch, Layout, count_examples, count_labels
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Evaluated, Function, Point
 from runner.curvature.function.identities import Outcome
@@ -28,8 +28,8 @@ class Weighing:
     name: str
 
 
-def rules(batch_dim: int, weights: Weights, cut: bool = True) -> list[Weighing]:
-    """The rules to try, in their order. cut: parts of batches can tell them apart."""
+def rules(batch_dim: int, weights: Weights) -> list[Weighing]:
+    """The rules to try, in their order."""
     if callable(weights):
         given = weights
 
@@ -44,11 +44,8 @@ def rules(batch_dim: int, weights: Weights, cut: bool = True) -> list[Weighing]:
 
         return [Weighing(own, GIVEN)]
     examples = Weighing(lambda b: float(count_examples(b, batch_dim)), "examples")
-    labels = Weighing(lambda b: float(count_labels(b) or 0), "labels that are not ignored")
-    rows = Weighing(lambda b: float(count_rows(b)), "rows of the target")
-    if cut:
-        return [examples, labels]
-    return [examples, labels, rows]
+    labels = Weighing(lambda b: float(count_labels(b)), "labels that are not ignored")
+    return [examples, labels]
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,12 @@ class Additivity:
         if mean == mean:
             return abs(mean - self.whole) / max(scale, 1e-300)
         return math.inf
+
+    def shares(self, rule: Rule) -> str:
+        """What the parts weigh by a rule, for people."""
+        sizes = [rule(part) for part in self.parts]
+        total = math.fsum(sizes) or 1.0
+        return " and ".join(f"{size / total:.4g}" for size in sizes)
 
     def fitted(self) -> tuple[list[float], float]:
         """Weights with which the gradients of the parts add up to that of the batch, and the
@@ -140,8 +143,8 @@ def _fit(whole: Evaluated, one: Evaluated, two: Evaluated) -> tuple[list[float],
     return found.tolist(), math.sqrt(max(0.0, rest) / max(dot(g, g), 1e-300))
 
 
-def explain(found: Additivity, name: str) -> str:
-    """What the gradients of the parts say about weights that do not fit."""
+def explain(found: Additivity, tried: Sequence[Weighing]) -> str:
+    """What the gradients of the parts say about weights that do not fit. tried: the rules."""
     try:
         weights, residual = found.fitted()
     except (MeasurementError, RuntimeError) as error:
@@ -159,14 +162,13 @@ def explain(found: Additivity, name: str) -> str:
             "that fits memory"
         )
     shown = " and ".join(f"{w:.4g}" for w in weights)
-    wanted = (
-        f"their numbers of {name}: give weights=lambda input, target: number, such as the number "
-        "of labels that count"
-    )
-    if name == GIVEN:
+    if tried[0].name == GIVEN:
         wanted = (
             "weights= says: expected what parts of a batch weigh as well, or one number a batch"
         )
+    else:
+        rules = [f"{weighing.name} ({found.shares(weighing.rule)})" for weighing in tried]
+        wanted = f"their numbers of {' or '.join(rules)}: give weights=lambda input, target: number"
     return (
         f"the parts of a batch weigh {shown} in its loss, other than {wanted}, or one batch that "
         "fits memory_budget"

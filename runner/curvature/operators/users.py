@@ -42,7 +42,7 @@ class ParameterOperator(FunctionOperator):
         What a batch weighs in the mean: a function (input, target) -> number, or one number a
         batch. Default: its number of examples, or of labels that are not ignored where the losses
         of its parts say so. Batches that cannot be cut, such as graphs, need it where they differ
-        in rows of input and target.
+        in size.
     output
         Which tensor of a structured output the loss gets ("logits", "0"); default: all of it.
     memory_budget

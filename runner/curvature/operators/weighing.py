@@ -28,9 +28,9 @@ from runner.curvature.operators.data import Data
 from runner.curvature.operators.processes import Processes, sums_of
 
 ASK = (
-    "batches differ in labels for each example, or cannot be cut and differ in rows of input and "
-    "target, and their losses tell no more: weigh them by examples, weights=lambda input, target: "
-    "len(target), or by labels, weights=lambda input, target: target.numel()?"
+    "batches differ in labels for each example, or differ in size and cannot be cut, and their "
+    "losses tell no more: weigh them by examples, weights=lambda input, target: len(target), or by "
+    "labels, weights=lambda input, target: target.numel()?"
 )
 
 
@@ -46,8 +46,7 @@ class Weigher:
         self.function = function
         self.data = data
         self.verdicts = verdicts
-        cut = data.layout is not None
-        self.candidates = rules_of(data.settings.batch_dim, data.settings.weights, cut)
+        self.candidates = rules_of(data.settings.batch_dim, data.settings.weights)
         self.numbers: dict[str, list[float]] = {w.name: [] for w in self.candidates}
         self.errors = dict.fromkeys(self.numbers, 0.0)
         self.misfit: Additivity | None = None
@@ -212,7 +211,9 @@ class Weigher:
         if not fitting:
             require_dimension(self.function, self.data, self.verdicts)
             text = "the loss is not a mean that parts of it add up to"
-            self.verdicts.fail(text if self.misfit is None else explain(self.misfit, names[0]))
+            if self.misfit is not None:
+                text = explain(self.misfit, self.candidates)
+            self.verdicts.fail(text)
             return names[:1]
         return fitting
 
@@ -224,8 +225,12 @@ class Weigher:
         names = [name for name in names if sum(numbers[name]) > 0]
         if not names:
             raise MeasurementError("expected weights that are not all 0: no example counts")
-        if len(names) > 1 and self.data.settings.weights is None:
-            one, two = (_shares(numbers[name]) for name in names[:2])
-            if max(abs(a - b) for a, b in zip(one, two, strict=True)) > 1e-9:
-                raise MeasurementError(ASK)
+        if self.verdicts.check and self.data.settings.weights is None:
+            shares = [_shares(numbers[name]) for name in names]
+            if self.data.layout is None:  # then nothing was compared: all batches must be alike
+                count = len(shares[0])
+                shares.append([1 / count] * count)
+            for share in shares[1:]:
+                if max(abs(a - b) for a, b in zip(shares[0], share, strict=True)) > 1e-9:
+                    raise MeasurementError(ASK)
         return next(w for w in self.candidates if w.name == names[0])

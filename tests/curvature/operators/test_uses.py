@@ -157,19 +157,40 @@ def graphs(*sizes):
     return (normal(len(which), 3), edges, which), normal(len(sizes), 3)
 
 
-def test_batches_that_cannot_be_cut_and_have_other_numbers_of_rows_ask_for_weights():
+def test_batches_that_cannot_be_cut_and_differ_in_size_ask_for_weights():
     def pooled(m, x, edges, which):
         h = m.net(x.index_add(0, edges[0], x[edges[1]]))
         return h.new_zeros(int(which.max()) + 1, 3).index_add(0, which, h)
 
     module, loss = Own(pooled, net=net()), nn.MSELoss()
     batches = [graphs(2, 3, 4), graphs(9, 8)]
-    with refusal("cannot be cut and differ in rows of input and target"):
+    with refusal("differ in size and cannot be cut"):
         hessian(module, batches, loss)
     operator = hessian(module, batches, loss, weights=lambda given, y: len(y))
     assert_dense(operator, weighted(module, loss, batches, [3, 2]))
     equal = [graphs(2, 4), graphs(3, 3)]
     assert_dense(hessian(module, equal, loss), weighted(module, loss, equal, [1, 1]))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_of_nodes_are_no_weights_that_a_comparison_has_confirmed(nested):
+    """A target for each node: both rules say the same, and the loss may weigh classes."""
+
+    def smoothed(m, x, edges, which):
+        return m.net(x.index_add(0, edges[0], x[edges[1]]))
+
+    def loss(f, y):
+        return CROSS(f, y["labels"] if nested else y)
+
+    module, batches = Own(smoothed, net=net()), []
+    for sizes in ((2, 3), (4, 4)):
+        given, _ = graphs(*sizes)
+        labels = torch.arange(sum(sizes)) % 3
+        batches.append((given, {"labels": labels} if nested else labels))
+    with refusal("differ in size and cannot be cut"):
+        hessian(module, batches, loss)
+    operator = hessian(module, batches, loss, weights=lambda given, y: len(given[0]))
+    assert_dense(operator, weighted(module, loss, batches, [5, 8]))
 
 
 # ------------------------------------------------------------------ the module
