@@ -13,19 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.files import append_line, remove, set_aside, sha256, write_bytes
+from runner.files import append_line, set_aside, sha256, write_bytes
 from runner.report.scope import Scope
 from runner.store.archive import published_root
 from runner.store.tables import ANSWERS, json_of
 
 LOGGER = logging.getLogger("hess_run")
 NAME = "manifest.json"
-TEXTS = (".csv", ".md")
-"""Files of a report that people edit: they are known by their SHA-256 alone."""
-JOURNAL = ".texts.hess-run"
-"""SHA-256 of the texts of a report that is being written: those of a killed one are replaced."""
-MARKED = re.compile(rb"hess[-_]run|window\.hess")
-"""In every other file that this program writes here."""
+SUMS = ".written.hess-run"
+"""SHA-256 of everything that this program has written in a folder, also of a report that was
+killed."""
 TEXTS_IN = (
     "experiment",
     "title",
@@ -108,38 +105,38 @@ def write(path: Path, content: bytes) -> None:
     if os.path.lexists(path) and not path.is_dir() and not _is_ours(path, content):
         kept = set_aside(path, path.with_name(f"{path.stem}.kept{path.suffix}"))
         LOGGER.warning("%s is not as this program wrote it; kept as %s", path, kept.name)
-    journal = path.with_name(JOURNAL)
-    if path.suffix in TEXTS and not _is_recorded(path, content):
-        append_line(journal, hashlib.sha256(content).hexdigest())
+    written = hashlib.sha256(content).hexdigest()
+    if written not in _sums(path):
+        append_line(path.with_name(SUMS), written)
     write_bytes(path, content)
-    if path.name == NAME:  # it records them now
-        remove(journal, lambda _: True)
 
 
 def _is_ours(path: Path, content: bytes) -> bool:
-    """Whether nobody misses a file when it is replaced: it says or holds what the new one does, or
-    its SHA-256 is recorded."""
+    """Whether nobody misses a file when it is replaced: it holds what the new one does, or what
+    this program wrote."""
     try:
         there = path.read_bytes()
     except OSError:  # a link that leads nowhere
         return False
-    if there in (content, b"") or (path.suffix not in TEXTS and MARKED.search(there)):
-        return True
-    if path.name == NAME:
-        return read_manifest(path.parent) is not None
-    journal = path.with_name(JOURNAL)
-    noted = []
-    if journal.is_file():
-        noted = journal.read_text("utf-8", "replace").split()
-    return _is_recorded(path, there) or hashlib.sha256(there).hexdigest() in noted
+    found = hashlib.sha256(there).hexdigest()
+    return there == content or found in _sums(path) or found == _listed_sum(path)
 
 
-def _is_recorded(path: Path, content: bytes) -> bool:
-    """Whether the manifest has the SHA-256 of this content for the file."""
+def _sums(path: Path) -> list[str]:
+    """SHA-256 of everything that this program has written in the folder of a file."""
+    record = path.with_name(SUMS)
+    if record.is_file():
+        return record.read_text("utf-8", "replace").split()
+    return []
+
+
+def _listed_sum(path: Path) -> str | None:
+    """SHA-256 of a file in the manifest of its report, which is left where hidden files are
+    not."""
     in_folder = path.parent.name in ("figures", "tables")
-    record = read_manifest(path.parents[1] if in_folder else path.parent)
+    manifest = read_manifest(path.parents[1] if in_folder else path.parent)
     name = f"{path.parent.name}/{path.name}" if in_folder else path.name
-    return record is not None and record["files"].get(name) == hashlib.sha256(content).hexdigest()
+    return manifest["files"].get(name) if manifest else None
 
 
 def checksums(folder: Path, files: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import pytest
 from runner.contract import Analysis, Claim, Experiment, SettingError, grid, report_only
 from runner.report import figures, update
 from runner.report.fingerprint import archive_of, package_files
-from runner.report.manifest import JOURNAL, read_manifest, write
+from runner.report.manifest import SUMS, read_manifest, write
 from runner.report.page import Page
 from runner.run.checks import check_store
 from runner.run.config import preview
@@ -108,7 +108,7 @@ def test_a_changed_file_is_made_again(job, file, change):
     assert first_line(job) == ("unchanged" if without_analysis else "")
     after = contents(folder)
     changed = {name for name in before if after[name] != before[name]}
-    assert changed <= {"manifest.json", "index.html"}  # the date of the report
+    assert changed <= {"manifest.json", "index.html", SUMS}  # the date of the report
     kept = [content for name, content in after.items() if name not in before]
     ours = page or (file == "manifest.json" and b"hess" in theirs)
     assert kept == ([theirs] if theirs and not ours else [])
@@ -214,7 +214,8 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
     (line,) = update.draw([job], protocol, figure="fig01")
     assert line.endswith("figures/fig01.png") and contents(folder) == before
     assert len(update.draw([job], protocol, suffix="svg")) == 2
-    assert contents(folder).keys() - before.keys() == {"figures/fig01.svg", "figures/fig02.svg"}
+    added = {f"figures/{name}" for name in ("fig01.svg", "fig02.svg")}
+    assert contents(folder).keys() - before.keys() == added
     assert first_line(job) == "unchanged"
     assert '<a href="figures/fig02.svg" download>SVG</a>' in (folder / "index.html").read_text()
     (folder / "claims.csv").write_text("changed")
@@ -226,13 +227,11 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
         update.draw([job], protocol, figure="fig1")
 
 
-def test_texts_of_a_killed_report_are_replaced_and_those_of_others_are_kept(tmp_path):
-    text = tmp_path / "t.csv"
-    for content in (b"a\n1\n", b"a\n2\n"):
-        write(text, content)
-    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", JOURNAL}
-    text.write_bytes(b"a\n3\n")
-    write(text, b"a\n4\n")
-    assert (tmp_path / "t.kept.csv").read_bytes() == b"a\n3\n"
-    write(tmp_path / "manifest.json", b"{}")
-    assert not (tmp_path / JOURNAL).exists()
+def test_files_of_a_killed_report_are_replaced_and_those_of_others_are_kept(tmp_path):
+    page = tmp_path / "index.html"
+    for content in (b"<p>1</p>", b"<p>2</p>"):
+        write(page, content)
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", SUMS}
+    page.write_bytes(b"<p>3</p>")
+    write(page, b"<p>4</p>")
+    assert (tmp_path / "index.kept.html").read_bytes() == b"<p>3</p>"

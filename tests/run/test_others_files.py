@@ -68,13 +68,46 @@ def test_files_of_others_with_the_names_of_a_report_are_kept(outputs, monkeypatc
         kept = path.with_name(f"{path.stem}.kept{path.suffix}")
         assert kept.read_bytes() == content and path.read_bytes() != content
         assert f"{path} is not as this program wrote it; kept as {kept.name}" in caplog.text
-    notes = outputs / "toy" / "report.md"
-    edited = notes.read_bytes() + b"my notes"
-    notes.write_bytes(edited)
-    run(jobs(outputs, "seed=43")[0])
-    caplog.clear()
-    report_jobs(jobs(outputs, "seed=43"))
-    assert (notes.parent / "report.kept.md-1").read_bytes() == edited and len(caplog.records) == 1
+
+
+def test_whatever_is_changed_in_a_report_is_kept_and_what_is_not_is_replaced(
+    outputs, monkeypatch, caplog
+):
+    """A remark that somebody adds to a file is not lost, whatever the file is."""
+    monkeypatch.setenv("TOY_FIGURES", "1")
+
+    def update(*words):
+        caplog.clear()
+        run(jobs(outputs, *words)[0])
+        report_jobs(jobs(outputs, *words), any_seed=True)
+        draw(jobs(outputs), config.protocol, suffix="svg", any_seed=True)
+        write_overview(outputs)
+        found = [*outputs.glob("*.*"), *outputs.glob("toy/*.*"), *outputs.glob("toy/figures/*.*")]
+        return {path for path in found if not path.name.startswith(".") and path.is_file()}
+
+    files = update() - {outputs / "toy" / "code.json"}
+    assert {path.suffix for path in files} == {
+        ".html",
+        ".js",
+        ".json",
+        ".csv",
+        ".md",
+        ".png",
+        ".svg",
+    }
+    assert (
+        update("seed=43") >= files and "kept as" not in caplog.text
+    )  # other contents, and no word
+    edited = {path: path.read_bytes() + b"\n<!-- hess-run window.hess: mine -->" for path in files}
+    for number in ("", "-1"):
+        for path, content in edited.items():
+            path.write_bytes(content)
+        assert update() >= files
+        for path, content in edited.items():
+            kept = path.with_name(f"{path.stem}.kept{path.suffix}{number}")
+            assert kept.read_bytes() == content and path.read_bytes() != content
+            assert f"{path} is not as this program wrote it; kept as {kept.name}" in caplog.text
+        assert caplog.text.count("kept as") == len(files)
 
 
 def test_a_replaced_cell_with_files_of_others_is_kept_in_quarantine(outputs):
