@@ -112,14 +112,15 @@ def write(path: Path, content: bytes) -> None:
 
 
 def _is_ours(path: Path, content: bytes) -> bool:
-    """Whether nobody misses a file when it is replaced: it holds what the new one does, or what
-    this program wrote."""
+    """Whether nobody misses a file when it is replaced: it holds what this program wrote, what
+    the new one does, or nothing."""
     try:
         there = path.read_bytes()
     except OSError:  # a link that leads nowhere
         return False
     found = hashlib.sha256(there).hexdigest()
-    return there == content or found in _sums(path) or found == _listed_sum(path)
+    known = found in _sums(path) or found == _listed_sum(path)
+    return known or there in (content, b"")
 
 
 def _sums(path: Path) -> list[str]:

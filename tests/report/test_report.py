@@ -18,7 +18,7 @@ from runner.report import figures
 from runner.report.compare import VERDICTS
 from runner.report.draw import caption_of
 from runner.report.findings import Failures, Material, Subject
-from runner.report.manifest import warnings_of
+from runner.report.manifest import SUMS, warnings_of
 from runner.report.page import Page
 from runner.report.scope import Departure, Scope
 from runner.report.write import console_lines, write_overview, write_report
@@ -145,7 +145,7 @@ def manifest(folder):
 
 def drawn(folder):
     """Names of the files of figures."""
-    return {path.name for path in (folder / "figures").glob("*")}
+    return {path.name for path in (folder / "figures").glob("*")} - {SUMS}
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_a_complete_report(out, tmp_path, reference):
     assert made["scorecard"] == counted(VERDICTS, "reproduced", "not run")
     assert not made["report_failures"]
     names = "report.md stats.js index.html manifest.json figures ratios.csv empty.csv"
-    names += " stats.csv claims.csv scorecard.csv"
+    names += f" stats.csv claims.csv scorecard.csv {SUMS}"
     assert {p.name for p in out.iterdir()} == set(names.split())
     assert drawn(out) == {"fig06.png", "fig07.png"}
     assert "1.1000000000000001" in (out / "ratios.csv").read_text()
