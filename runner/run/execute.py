@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from runner.run.exit_status import LimitReached, limit
-from runner.run.guest import end_process
 from runner.run.loop import Outcome, close_log, loop, open_log, was_terminated
 from runner.run.progress import Progress, open_progress
 from runner.run.streams import protect
@@ -45,7 +44,7 @@ def end_with(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(ORPHAN_CHECK_SECONDS)
-        end_process(1)
+        os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 

@@ -1,51 +1,34 @@
 """Code of others in this process: an experiment's `measure`, the target of a diagnosis.
 
-It may print, exit, fork, draw random numbers, and change the working folder and torch's defaults:
-none of it ends the command, reaches standard output, or changes what is measured next.
+It may print, call sys.exit, fork, draw random numbers, and change the working folder and torch's
+defaults: none of it ends the command, reaches standard output, or changes what is measured next.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from runner.contract import described
 
 T = TypeVar("T")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 PARSERS = ("argparse.py", "_sitebuiltins.py")
 """Files of Python that exit for their callers."""
-end_process = os._exit
 
 
 class Stopped(RuntimeError):
     """Code of others that asked the process to end, or raised what is no Exception."""
 
 
-class _Ended(SystemExit):
-    """A call of os._exit."""
-
-
 def call(code: Callable[[], T]) -> T:
-    """Run code of others. Raises what it raises, and Stopped for sys.exit, os._exit and their
-    like."""
+    """Run code of others. Raises what it raises, and Stopped for sys.exit and its like."""
     process = os.getpid()
-
-    def refuse(status: int) -> NoReturn:
-        if os.getpid() != process:  # a copy of this process may end
-            end_process(status)
-        raise _Ended(status)
-
-    before = os._exit
-    os._exit = refuse
     try:
         return code()
     except (KeyboardInterrupt, Exception):
@@ -55,9 +38,8 @@ def call(code: Callable[[], T]) -> T:
     except BaseException as error:
         raise Stopped(described(error)) from error
     finally:
-        os._exit = before
         if os.getpid() != process:  # a copy of this process that the code has made
-            end_process(0)
+            os._exit(0)
 
 
 def _exit_text(error: SystemExit) -> str:
@@ -72,8 +54,7 @@ def _exit_text(error: SystemExit) -> str:
             f"{place} reads command-line arguments (argparse), and there are none; give each of "
             "them a default"
         )
-    name = "os._exit" if isinstance(error, _Ended) else "sys.exit"
-    return f"{place} called {name}({error.code!r}); remove that call"
+    return f"{place} called sys.exit({error.code!r}); remove that call"
 
 
 def seed_streams(seed: int) -> None:
@@ -86,30 +67,8 @@ def seed_streams(seed: int) -> None:
     random.seed(seed)
 
 
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
 def _write_path(path: list[str]) -> None:
     sys.path[:] = path
-
-
-def _write_environment(variables: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
-
-
-def _handlers() -> dict[signal.Signals, Any]:
-    return {number: signal.getsignal(number) for number in SIGNALS}
-
-
-def _write_handlers(handlers: dict[signal.Signals, Any]) -> None:
-    if threading.current_thread() is threading.main_thread():
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def _settings() -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
@@ -123,10 +82,7 @@ def _settings() -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
         (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
         (torch.get_num_threads, torch.set_num_threads),
         (sys.getrecursionlimit, sys.setrecursionlimit),
-        (_umask, os.umask),
         (lambda: list(sys.path), _write_path),
-        (lambda: dict(os.environ), _write_environment),
-        (_handlers, _write_handlers),
     ]
 
 

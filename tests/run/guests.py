@@ -2,7 +2,6 @@
 
 import os
 import random
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,9 +27,6 @@ def change_defaults(folder: str = "/") -> dict[str, Any]:
     torch.set_num_threads(torch.get_num_threads() + 1)
     sys.setrecursionlimit(sys.getrecursionlimit() + 1)
     sys.path.insert(0, "elsewhere")
-    os.umask(0o777)
-    os.environ["GUEST"] = "here"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir(folder)
     return ROWS
 
@@ -56,7 +52,6 @@ class Mute(Exception):
 WAYS: dict[str, Callable[[], Any]] = {
     "draws": draw,
     "exits": lambda: sys.exit(0),
-    "ends the process": lambda: os._exit(0),
     "exits with a text": lambda: sys.exit("no data"),
     "raises no Exception": lambda: raised(GeneratorExit("odd")),
     "raises without a text": lambda: raised(Mute()),
