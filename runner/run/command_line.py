@@ -8,7 +8,6 @@
   hess-run plan [experiment=NAME k=v ...]   what would run, what is stored; time, memory, disk
   hess-run report [experiment=NAME ...]     tables, figures, claims and scorecard from the store
   hess-run why FILE | "Fig. 3 of WS" | ROW  cells, commits, CPU and command behind a figure or a row
-  hess-run open [NAME]                      the page of an experiment, or all of them, in a browser
   hess-run data list|fetch|verify [NAME]    what is there; download an official archive; check it
   hess-run store check                      is everything that is stored whole
   hess-run verify experiment=NAME           measure a sample of the stored cells again and compare
@@ -27,7 +26,7 @@ Hydra's options: -m, --config-dir DIR (experiments and kinds of your own), --hyd
   --info plugins; with experiment=NAME: --cfg job|hydra|all, --info;
   'experiment=glob(attention_*)' sweeps over names.
 completion in this shell: eval "$(hess-run --shell-completion install=bash)"
-of this program: -q (no output but errors), --json (list, plan, why, store, verify)
+of this program: -q (no output but errors), --json (list, why)
 scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, every cell once.
 stop with Ctrl-C and run the same command again: finished cells are kept.
 """
@@ -115,7 +114,7 @@ VERBS: Mapping[str, Verb] = {
     "": Verb("runner.run.command:run_command", settings=True),
     "demo": Verb("runner.run.demo:demo_command", keys=("outputs",)),
     "list": Verb("runner.run.listing:list_command", "[PATTERN]", keys=("outputs",), json=True),
-    "plan": Verb("runner.run.planning:plan_command", settings=True, json=True),
+    "plan": Verb("runner.run.planning:plan_command", settings=True),
     "show": Verb("runner.run.show:show_command", "NAME"),
     "report": Verb(
         "runner.run.reports:report_command",
@@ -126,15 +125,10 @@ VERBS: Mapping[str, Verb] = {
         "runner.run.why:why_command", "FILE|FIGURE|TABLE|ROW", keys=("outputs",), json=True
     ),
     "data": Verb("runner.run.data:data_command", "list|fetch|verify [NAME]"),
-    "store": Verb(
-        "runner.run.checks:store_command", "check", keys=("outputs", "repair"), json=True
-    ),
-    "verify": Verb(
-        "runner.run.verify:verify_command", keys=("sample", "tolerance"), settings=True, json=True
-    ),
+    "store": Verb("runner.run.checks:store_command", "check", keys=("outputs", "repair")),
+    "verify": Verb("runner.run.verify:verify_command", keys=("sample", "tolerance"), settings=True),
     "diagnose": Verb("runner.diagnose.command:diagnose_command", settings=True),
     "audit": Verb("runner.run.command_line:audit_command", "PLACE"),
-    "open": Verb("runner.run.pages:open_command", "[NAME]", keys=("outputs",)),
     "publish": Verb(
         "runner.run.publish:publish_command", "EXPERIMENT", keys=("outputs",), settings=True
     ),
@@ -142,7 +136,8 @@ VERBS: Mapping[str, Verb] = {
 """Verb -> what it is; "" is a run."""
 REMOVED = {
     "results": 'in Python: from runner import results; print(results.load("NAME"))',
-    "site": "hess-run report fills the output folder with all pages, and hess-run open shows it",
+    "site": "hess-run report fills the output folder with all pages, beginning at index.html",
+    "open": "a run and hess-run report print where the page is: outputs/NAME/index.html",
 }
 """Verbs of earlier versions, and what to write instead."""
 

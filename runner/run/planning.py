@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from runner.contract import Cell, quoted
 from runner.run.command_line import Call
@@ -24,7 +22,7 @@ NAMED = 3
 
 
 def plan_command(call: Call) -> int:
-    """hess-run [-m] plan [experiment=NAME] [key=value ...] [--json]
+    """hess-run [-m] plan [experiment=NAME] [key=value ...]
 
     Every cell that the same command without `plan` would measure: its id, predicted time and
     memory, and whether it is stored; last, what they cost in all, on disk too (data sets and saved
@@ -36,19 +34,15 @@ def plan_command(call: Call) -> int:
       hess-run plan                                  the whole reproduction
     """
     if any(word.startswith("experiment=") for word in call.settings):
-        cells = planned(read_jobs(call)[1])
-        lines = plan_lines(cells)
+        lines = plan_lines(planned(read_jobs(call)[1]))
     else:
-        cells, lines = _whole_reproduction(call)
-    if call.json:
-        print(json.dumps([cell.record() for cell in cells], indent=1))
-    else:
-        print("\n".join(lines))
+        lines = _whole_reproduction(call)
+    print("\n".join(lines))
     return 0
 
 
-def _whole_reproduction(call: Call) -> tuple[list[Planned], list[str]]:
-    """Every experiment at the seeds of its paper, or at one: its cells, and a line for each."""
+def _whole_reproduction(call: Call) -> list[str]:
+    """Every experiment at the seeds of its paper, or at one: a line for each."""
     cells: list[Planned] = []
     lines = []
     has_seed = any(word.startswith("seed=") for word in call.settings)
@@ -60,7 +54,7 @@ def _whole_reproduction(call: Call) -> tuple[list[Planned], list[str]]:
         one = planned(read_jobs(replace(call, settings=tuple(words), multirun=True))[1])
         cells += one
         lines.append(f"{name}: {_states(one)}; {price(_costs(one))}")
-    return cells, [*lines, *_sums(cells)]
+    return [*lines, *_sums(cells)]
 
 
 @dataclass(frozen=True)
@@ -79,22 +73,6 @@ class Planned:
     @property
     def is_stored(self) -> bool:
         return self.state == STORED
-
-    def record(self) -> dict[str, Any]:
-        """The cell as JSON shows it."""
-        return {
-            "experiment": self.job.name,
-            "seed": self.job.seed,
-            "profile": self.job.profile,
-            "outputs": str(self.job.outputs),
-            "cell": self.cell_id,
-            "state": self.state,
-            **self.cost._asdict(),
-            "processes": self.job.jobs,
-            "published": self.published,
-            "code": self.code,
-            "params": dict(self.cell.params),
-        }
 
 
 class _Contents:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import random
@@ -48,12 +47,10 @@ def verify_command(call: Call) -> int:
         raise SettingError(
             f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}"
         )
-    return verify_jobs(read_jobs(call)[1], sample, tolerance, call.json)
+    return verify_jobs(read_jobs(call)[1], sample, tolerance)
 
 
-def verify_jobs(
-    jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE, as_json: bool = False
-) -> int:
+def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE) -> int:
     """Measure a sample of the stored cells of `jobs` again and compare; 0 when all agree."""
     stored = [
         (job, cell_id, cell)
@@ -68,23 +65,12 @@ def verify_jobs(
     if sample != 0:
         chosen = random.sample(stored, min(sample, len(stored)))
     wrong = 0
-    records = []
     moved = False
     for job, cell_id, cell in chosen:
         agrees, line, elsewhere = _verify(job, cell_id, cell, tolerance)
         wrong += not agrees
         moved = moved or (elsewhere and not agrees)
-        records.append(
-            {
-                "experiment": job.name,
-                "seed": job.seed,
-                "cell": cell_id,
-                "agrees": agrees,
-                "found": line,
-            }
-        )
-        if not as_json:
-            print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
+        print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
     counts = (
         f"{len(chosen)} of {len(stored)} stored cells measured again: "
         f"{len(chosen) - wrong} agree, {wrong} differ"
@@ -95,7 +81,7 @@ def verify_jobs(
             "and what amplifies "
             "them, differ there"
         )
-    print(json.dumps({"stored": len(stored), "cells": records}, indent=1) if as_json else counts)
+    print(counts)
     return 1 if wrong else 0
 
 

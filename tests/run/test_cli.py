@@ -16,6 +16,7 @@ from PIL import Image
 from runner.report.collect import collect
 from runner.report.draw import DPI
 from runner.run import config
+from runner.run.planning import planned
 from runner.store import tables
 from runner.store.store import Store
 from tests.run.conftest import cell_tables, opened
@@ -130,7 +131,6 @@ def stored(command, measured, monkeypatch):
     """Run a command in a folder with the stored cells of seed 42: (status, output, errors)."""
     monkeypatch.setenv("HESS_QUIET", "0")
     monkeypatch.delenv("HESS_DATA", raising=False)
-    monkeypatch.setattr("webbrowser.open", lambda address: print(f"opened {address}"))
     shutil.copytree(measured, "outputs")
     return command
 
@@ -150,7 +150,7 @@ def test_one_data_set_that_is_not_there_keeps_no_other_experiment_from_measuring
     assert status == 1 and "report in" in out and "get it" in error
 
 
-def test_what_is_stored_has_json_and_its_page_is_opened(stored):
+def test_what_is_stored_has_json_and_its_page_is_named(stored):
     def record(*words):
         return json.loads(stored.output(*words, "--json"))
 
@@ -158,27 +158,23 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     (toy,) = record("list")
     found = [toy[key] for key in ("experiment", "cells", "stored", "seeds")]
     assert found == ["toy", 6, 6, [42]]
-    cells = record("plan", "-m", "experiment=toy", "width=1,2", "seed=42,43")
-    assert sorted(cell["state"] for cell in cells) == ["stored"] * 4 + ["to run"] * 4
-    assert record("store", "check")
+    plan = stored.output("plan", "-m", "experiment=toy", "width=1,2", "seed=42,43")
+    assert (plan.count("  stored "), plan.count("  to run ")) == (4, 4)
+    assert "list, why have" in stored.refusal("store", "check", "--json")
     (answer,) = record("why", "outputs/toy/numbers.csv:2")
     assert answer["cells"][0]["seed"] == 42 and answer["settings"]["profile"] == "paper"
     assert "figure: expected one of" in stored.refusal("report", "experiment=toy", "figure=none")
     page = Path("outputs/toy/index.html").absolute()
-    assert stored.output("open", "toy") == f"{page}\nopened {page.as_uri()}\n"
     page.unlink()  # made again from the cells
-    assert stored.output("open", "toy").endswith(f"{page}\nopened {page.as_uri()}\n")
+    assert f"page {page.relative_to(Path.cwd())}\n" in stored.output("report", "experiment=toy")
     assert page.is_file()
     stored.output("experiment=toy", "width=1", "seed=45", "outputs=another_seed")
     (log,) = Path("another_seed/toy/logs").glob("*.log")
     assert re.search(r"cell \w+ width=1 shape=square\n", log.read_text())
-    Path("another_seed/toy/index.html").unlink()
-    stored.output("open", "toy", "outputs=another_seed")
     words = ("report", "experiment=toy", "width=1", "outputs=another_seed")
     assert "seed=42" not in stored(*words)[1]
     assert "seed=42,45" in stored(*words, "seed=42")[1]
-    assert "hess-run report" in stored.refusal("open", "outputs=empty")
-    assert not Path("empty").exists()
+    assert "outputs/NAME/index.html" in stored.refusal("open", "toy")
 
 
 @pytest.mark.parametrize(("figure", "status"), [("", 0), ("figure=numbers", 2)])
@@ -193,9 +189,9 @@ def test_a_report_of_nothing_says_so_and_leaves_an_empty_folder_empty(command, f
 def test_the_plan_sums_time_memory_and_disk_of_one_experiment_and_of_all(stored):
     cells = [path for path in Path("outputs/toy/cells").rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in cells)
+    jobs = config.build_jobs(config.arguments(["experiment=toy"]))
+    assert sum(cell.cost.bytes for cell in planned(jobs)) == size
     for words in (["experiment=toy"], []):
-        records = json.loads(stored.output("plan", *words, "--json"))
-        assert sum(record["bytes"] for record in records) == size
         lines = stored.output("plan", *words).splitlines()
         assert lines[-2] == "6 cells: 6 stored, 0 to run; nothing to do"
         assert lines[-1].startswith("all 6 again: about") and "MB on disk" in lines[-1]
@@ -224,15 +220,17 @@ def test_a_figure_in_another_size_is_a_file_of_its_own(stored, monkeypatch):
     assert before == {path: path.read_bytes() for path in before}
 
 
-def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):
+def test_verify_counts_cells_that_agree_and_that_differ(stored):
     words = ("verify", "experiment=toy", "width=[1]", "sample=0")
     assert stored(*words)[1].count(": identical\n") == 2
-    words = (*words, "shape=[round]", "--json")
-    record = json.loads(stored.output(*words))
-    (cell,) = record["cells"]
-    assert record["stored"] == 1
-    assert (cell["experiment"], cell["seed"], cell["agrees"]) == ("toy", 42, True)
-    path = Store(Path("outputs"), "toy").working.path(cell["cell"])
+    one = (*words, "shape=[round]")
+    assert "1 of 1 stored cells measured again: 1 agree" in stored.output(*one)
+    store = Store(Path("outputs"), "toy")
+    (path,) = (
+        store.working.path(cell.id)
+        for cell in store.all()
+        if cell.meta["params"] == {"width": 1, "shape": "round"}
+    )
 
     def described(folder, **about):
         meta = tables.read_json(folder / "cell.json")
@@ -245,14 +243,13 @@ def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):
         changed = table.assign(value=table["value"].where(table.index != 3, 0.5))
         (folder / "numbers.csv.gz").write_bytes(tables.compressed(tables.to_bytes(changed)))
         described(folder)
-    status, out, _ = stored(*words)
-    (cell,) = json.loads(out)["cells"]
-    assert status == 1 and not cell["agrees"]
-    assert "differs: numbers.value row 3: 0.5 stored" in cell["found"]
-    assert stored(*words[:4])[1].endswith("2 of 2 stored cells measured again: 1 agree, 1 differ\n")
+    status, out, _ = stored(*one)
+    assert status == 1
+    assert "toy seed=42 width=1 shape=round: differs: numbers.value row 3: 0.5 stored" in out
+    assert stored(*words)[1].endswith("2 of 2 stored cells measured again: 1 agree, 1 differ\n")
     with opened(path) as folder:
         described(folder, cpu="another")
-    assert "Another processor or torch rounds differently" in stored(*words[:4])[1]
+    assert "Another processor or torch rounds differently" in stored(*words)[1]
 
 
 def test_quiet_runs_print_nothing_and_mistakes_stay_visible(stored):
@@ -270,7 +267,7 @@ def test_data_list_says_where_it_looks_and_what_to_do(stored, tmp_path, monkeypa
 
 
 WITHOUT_RESULTS = (
-    "why dag.T5 outputs=none", "verify experiment=toy seed=7", "open outputs=none",
+    "why dag.T5 outputs=none", "verify experiment=toy seed=7",
     "report experiment=toy samples=7", "publish toy",
 )  # fmt: skip
 

@@ -175,7 +175,7 @@ def test_no_message_obeys_or_repeats_the_users_words(command):
         ["experiment=toy", f"shape={odd}"], ["experiment=toy", f"dataset={odd}"],
         ["experiment=toy", f"profile={odd}"], ["experiment=toy", f"device={odd}"],
         ["report", "experiment=toy", f"figure={odd}"], ["report", f"{odd}=1"], ["show", odd],
-        ["open", odd], ["why", odd], ["publish", odd], ["data", odd],
+        ["why", odd], ["publish", odd], ["data", odd],
         ["store", odd], ["store", "check", f"repair={odd}"],
         ["data", "verify", odd], [f"--{odd}"],
         ["diagnose", f"target={odd}"], ["diagnose", f"{odd}=1"], ["--config-dir", odd, "list"],

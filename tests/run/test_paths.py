@@ -14,7 +14,6 @@ READING = (
     ("list",),
     ("store", "check"),
     ("why", "toy"),
-    ("open", "toy"),
 )
 
 
