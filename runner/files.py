@@ -21,7 +21,7 @@ from pathlib import Path
 MARKER = ".hess-run.json"
 """Says, in a folder, what this program made it for."""
 CELLS = ("cells/*.zip", "cells/*/cell.json")
-"""Where the folder of an experiment has its cells: files, or folders of earlier versions."""
+"""Where the folder of an experiment has its cells: files, or folders of version 0.3.0."""
 STORES = ("cells.zip", "*/cells.zip", *CELLS, *(f"*/{cell}" for cell in CELLS))
 """Where a folder with measured cells has them."""
 SCRATCH = re.compile(r"\..+\.(\d+)@([\w.-]+)\.hess-run")

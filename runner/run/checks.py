@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from runner.contract import SettingError, one_of
@@ -13,6 +12,7 @@ from runner.report.manifest import (
     read_manifest,
 )
 from runner.run.command_line import Call
+from runner.run.reports import earlier_cells
 from runner.store.archive import CELLS, published_root, report_folders, where_published
 from runner.store.job import check_outputs
 from runner.store.store import Store
@@ -31,10 +31,10 @@ def store_command(call: Call) -> int:
     one_of("store", call.words[0], ("check",))
     repair = call.keys.get("repair", "false")
     one_of("repair", repair, ("true", "false"))
-    return check_store(call.outputs, repair == "true", call.json)
+    return check_store(call.outputs, repair == "true")
 
 
-def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
+def check_store(root: Path, repair: bool = False) -> int:
     """Examine every stored cell and report; 1 when one is damaged. repair: move damaged cells to
     quarantine."""
     check_outputs(root)
@@ -45,6 +45,7 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
         )
     total = 0
     lines = []
+    earlier: list[str] = []
     for experiment in _experiments(root):
         store = Store(root, experiment)
         total += sum(1 for _ in store.all())
@@ -55,13 +56,9 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
                 else f"{experiment}: damaged cell {name} ({reason})"
             )
         lines += store.published_damage()
+        earlier += filter(None, [earlier_cells(store)])
     reports = [line for folder in report_folders(root) for line in _changed_report(folder)]
-    text = "\n".join([*lines, *reports, f"{total} cells are whole, {len(lines)} damaged"])
-    print(
-        json.dumps({"whole": total, "damaged": lines, "reports": reports}, indent=1)
-        if as_json
-        else text
-    )
+    print("\n".join([*lines, *earlier, *reports, f"{total} cells are whole, {len(lines)} damaged"]))
     return 1 if lines or reports else 0
 
 

@@ -9,19 +9,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner import results
-from runner.contract import SettingError, described, short
+from runner.contract import SettingError, described, quoted, short
 from runner.files import sweep
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import files
 from runner.run.config.overrides import Arguments
+from runner.run.costs import duration
 from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
 from runner.store.job import Job, check_outputs, is_claimed
+from runner.store.store import Store
+from runner.store.upkeep import cells_as_folders
 
 SMALLEST = 1.5
 LARGEST = 40.0
 """Width and height of a figure in inches that can be asked for."""
+PACKING = "06fc71c5"
+"""The last commit that reads cells that are folders; a run there that measures stores them as zip
+files."""
 
 
 def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
@@ -30,12 +36,29 @@ def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
     jobs = config.build_jobs(arguments)
     for outputs in {job.outputs for job in jobs}:
         check_outputs(outputs)
+    stores = {job.store.root: job.store for job in jobs}
+    for line in filter(None, map(earlier_cells, stores.values())):
+        say(line)
     for notice in dict.fromkeys(
         config.composition(words).notice for words in config.distinct(arguments)
     ):
         if notice:
             say(notice)
     return arguments, jobs
+
+
+def earlier_cells(store: Store) -> str:
+    """One line on cells that are stored as version 0.3.0 stored them; "" where there are none."""
+    count, seconds = cells_as_folders(store)
+    if not count:
+        return ""
+    place = quoted("outputs", store.root.parent)
+    return (
+        f"{store.cells}: {count} cells are folders, as version 0.3.0 stored them, and are not "
+        f"read; check out {PACKING} and run `hess-run experiment={store.experiment} profile=quick "
+        f"force=true {place}` there, which puts them into zip files; to measure them again takes "
+        f"{duration(seconds)} of one core"
+    )
 
 
 def report_jobs(jobs: Sequence[Job], any_seed: bool = False, partial: bool = False) -> bool:

@@ -11,8 +11,7 @@ cells.
 
 An id is a hash of everything that decides the numbers (`identity`), so a stored cell never has to
 be measured again. A cell that is not in the working folder is looked for in the archive of
-published cells (`archive`), which is never written here. Up to version 0.3.0 a cell was a folder,
-cells/<id>/; it is read, and put into a zip file by the first command that measures or publishes.
+published cells (`archive`), which is never written here.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from runner.store.archive import archive_bytes, published_cells
 from runner.store.cells import CELL_JSON, CellFiles, Stored, merge
 from runner.store.checkpoints import DiskCheckpoints
 from runner.store.identity import digest
-from runner.store.working import Folders, Working
+from runner.store.working import Working
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,15 +62,14 @@ class Store:
         self.states = Path(os.path.abspath(self.root)) / "checkpoints"  # asked for inside a cell
         self.experiment = experiment
         self.working = Working(self.cells, experiment)
-        self.folders = Folders(self.cells, experiment)
         self.archive = published_cells(experiment) if published else None
-        self.own = (self.working, self.folders)
-        self.layers: tuple[CellFiles, ...] = (*self.own, *([self.archive] if self.archive else ()))
+        archives = [self.archive] if self.archive else []
+        self.layers: tuple[CellFiles, ...] = (self.working, *archives)
 
     @property
     def damaged(self) -> dict[str, str]:
         """Cell -> why it cannot be used: what this object has read and not moved away."""
-        return {**self.folders.damaged, **self.working.damaged}
+        return self.working.damaged
 
     def published_damage(self) -> list[str]:
         """One line for each thing in the archive that cannot be used; such cells count as not
@@ -124,7 +122,7 @@ class Store:
 
     def all(self, *, published: bool = True) -> Iterator[Stored]:
         """Every usable cell, in the order of ids."""
-        layers = self.layers if published else self.own
+        layers = self.layers if published else self.layers[:1]
         for name in sorted({name for layer in layers for name in layer.names()}):
             cell = _first(layers, name)
             if cell is not None:
@@ -143,14 +141,11 @@ class Store:
         that says so."""
         folder = self.root / QUARANTINE
         folder.mkdir(parents=True, exist_ok=True)
-        moved = []
-        for layer in self.own:
-            if layer.has(name) and name in layer.damaged:
-                reason = layer.damaged.pop(name)
-                place = layer.path(name)
-                moved.append(f"{set_aside(place, folder / place.name, reason)} ({reason})")
+        reason = self.working.damaged.pop(name)
+        place = self.working.path(name)
+        moved = set_aside(place, folder / place.name, reason)
         return (
-            f"{self.experiment}: damaged cell {name} moved to {', '.join(moved)}; "
+            f"{self.experiment}: damaged cell {name} moved to {moved} ({reason}); "
             "it counts as not measured"
         )
 

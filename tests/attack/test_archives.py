@@ -16,7 +16,7 @@ from runner.store.archive import Archive, archive_bytes
 from runner.store.cells import Damaged
 from runner.store.store import Store
 from tests.data.test_fetch import FOLDER, PACKED, spec_of
-from tests.run.conftest import as_folders, packed
+from tests.run.conftest import opened, packed
 
 CASES, SEED = int(os.environ.get("HESS_CASES", "20")), int(os.environ.get("HESS_SEED", "0"))
 
@@ -83,11 +83,11 @@ def test_damaged_cells_give_the_stored_bytes_or_none(stored, measured, tmp_path)
             path.write_bytes(damaged(path.read_bytes(), chance))
             harmless = True  # in the directory, say
         else:
-            as_folders(store.cells)
-            path = chance.choice(sorted((store.cells / path.stem).iterdir()))
-            content = damaged(path.read_bytes(), chance)
-            harmless = content == path.read_bytes() or path.name == "cell.json"
-            path.write_bytes(content)
+            with opened(path) as folder:
+                file = chance.choice(sorted(folder.iterdir()))
+                content = damaged(file.read_bytes(), chance)
+                harmless = content == file.read_bytes() or file.name == "cell.json"
+                file.write_bytes(content)
         found = list(store.all())
         for cell in found:
             assert {t: cell.content(t) for t in cell.meta["tables"]} == tables[cell.id], case

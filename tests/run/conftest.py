@@ -232,13 +232,6 @@ def unpacked(path: Path, place: Path) -> Path:
     return place / path.stem
 
 
-def as_folders(cells: Path) -> None:
-    """Store every cell as earlier versions did."""
-    for path in list(cells.glob("*.zip")):
-        unpacked(path, cells)
-        path.unlink()
-
-
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Worker processes of `jobs=N` of this process are its forks, and end with the test."""

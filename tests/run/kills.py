@@ -177,7 +177,7 @@ def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[st
     names = {name for name, _ in differing}
     found += [f"differs: {name}" for name in sorted(names)]
     for path in command.outputs.rglob(".*"):
-        if is_scratch(path) or path.name.startswith(".tmp-"):
+        if is_scratch(path):
             found.append(f"left behind: {path.name}")
     return found
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import pickle
-import re
 import shutil
 import warnings
 import zipfile
@@ -28,7 +27,7 @@ from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
 from runner.store.upkeep import make_ready
 from tests.errors import refusal
-from tests.run.conftest import as_folders, cell_tables, entries_of, opened
+from tests.run.conftest import cell_tables, entries_of, opened
 from tests.store.conftest import TOY, flipped
 
 
@@ -75,16 +74,19 @@ def nowhere(path):
     path.symlink_to("nowhere")
 
 
-FILE = {
+CONTENT = {
     "empty": lambda p: p.write_bytes(b""),
     "garbage": lambda p: p.write_bytes(os.urandom(300)),
     "truncated": lambda p: changed(p, lambda content: content[:60]),
+}
+"""Of cell.json, of a table, and of a zip file."""
+PLACE = {
     "a folder": lambda p: instead(p, Path.mkdir),
     "a pipe": lambda p: instead(p, os.mkfifo),
     "a dangling link": lambda p: instead(p, nowhere),
     "a loop of links": lambda p: instead(p, lambda path: path.symlink_to(path.name)),
 }
-"""Of cell.json, of a table, and of a zip file."""
+"""In place of a zip file."""
 JSON = {
     "missing": Path.unlink,
     "a list": lambda p: p.write_text("[1, 2]"),
@@ -137,21 +139,14 @@ ROWS = {
     "a row twice": lambda r: r.append(r[-1]),
     "rows in another order": lambda r: r.insert(1, r.pop()),
 }
-CELL = {
-    "a file": Path.touch,
-    "an empty folder": Path.mkdir,
-    "a dangling link": nowhere,
-    "a link to another cell": lambda path: path.symlink_to(max(path.parent.iterdir())),
-}
 DAMAGE = {
-    **{f"json {kind}": on("cell.json", change) for kind, change in (FILE | JSON).items()},
+    **{f"json {kind}": on("cell.json", change) for kind, change in (CONTENT | JSON).items()},
     **{f"json {line}": partial(described, **json.loads(line)) for line in KEYS.split("\n")[1:-1]},
-    **{f"table {kind}": on("numbers.csv.gz", change) for kind, change in (FILE | TABLE).items()},
+    **{f"table {kind}": on("numbers.csv.gz", change) for kind, change in (CONTENT | TABLE).items()},
     "a bit of the other table": on("keys.csv.gz", TABLE["a bit changed"]),
     **{kind: on("numbers.csv.gz", partial(edited, change=change)) for kind, change in ROWS.items()},
-    **{f"{kind} in place of the cell": partial(instead, make=make) for kind, make in CELL.items()},
 }
-"""Kinds of damage to a cell that is a folder; the last one in the order of names stays whole."""
+"""Kinds of damage to the files of a cell; the last cell in the order of names stays whole."""
 
 
 def inside(change):
@@ -177,10 +172,9 @@ def repacked(path, method):
             archive.writestr(name, content)
 
 
-NO_FILE = re.compile("a folder|a pipe|link|in place of the cell")
 ZIP_DAMAGE = {
-    **{kind: inside(change) for kind, change in DAMAGE.items() if not NO_FILE.search(kind)},
-    **{f"zip {kind}": change for kind, change in FILE.items()},
+    **{kind: inside(change) for kind, change in DAMAGE.items()},
+    **{f"zip {kind}": change for kind, change in (CONTENT | PLACE).items()},
     "zip cut off in its directory": lambda z: changed(z, lambda content: content[:-40]),
     "zip zeros": lambda z: changed(z, lambda content: bytes(len(content))),
     "zip with zeros behind its first half": lambda z: changed(
@@ -200,18 +194,15 @@ ZIP_DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("kinds, suffix", [(ZIP_DAMAGE, ".zip"), (DAMAGE, "")], ids=["zip", ""])
-def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys, kinds, suffix):
-    toy = dataclasses.replace(TOY, width=list(range(1, len(kinds) + 2)))
+def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
+    toy = dataclasses.replace(TOY, width=list(range(1, len(ZIP_DAMAGE) + 2)))
     wanted, job = (Job("toy", toy, 42, tmp_path / name) for name in ("wanted", "outputs"))
     run(wanted)
     shutil.copytree(wanted.outputs, job.outputs)
     store = Store(job.outputs, "toy")
-    if not suffix:
-        as_folders(store.cells)
-    damaged = dict(zip(store.names(), kinds, strict=False))
+    damaged = dict(zip(store.names(), ZIP_DAMAGE, strict=False))
     for name, kind in damaged.items():
-        kinds[kind](store.cells / f"{name}{suffix}")
+        ZIP_DAMAGE[kind](store.working.path(name))
 
     def none(wrong):
         """No kind of damage whose cell is as it must not be."""
@@ -225,12 +216,16 @@ def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys, kinds, 
     out = capsys.readouterr().out
     none(lambda name: f"damaged cell {name}" not in out)
     outcome = run(job)
-    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (len(kinds), 1, 0)
+    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (
+        len(ZIP_DAMAGE),
+        1,
+        0,
+    )
     err = capsys.readouterr().err
     none(lambda name: f"damaged cell {name} moved to" not in err)
     assert cell_tables(job.outputs) == cell_tables(wanted.outputs)
     quarantined = {p.name for p in (store.root / "quarantine").iterdir()}
-    assert quarantined == {f"{name}{suffix}{end}" for name in damaged for end in ("", ".txt")}
+    assert quarantined == {f"{name}.zip{end}" for name in damaged for end in ("", ".txt")}
     assert check_store(job.outputs) == 0
 
 
@@ -301,12 +296,7 @@ def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(
     assert [path.read_bytes() for path in kept] == [b"0", b"1", b"2"]
 
 
-@pytest.mark.parametrize("as_zip", [True, False])
-def test_a_whole_cell_in_the_folder_of_another_experiment_is_named_and_kept(
-    outputs, store, capsys, as_zip
-):
-    if not as_zip:
-        as_folders(store.cells)
+def test_a_whole_cell_in_the_folder_of_another_experiment_is_named_and_kept(outputs, store, capsys):
     strayed = min(store.cells.iterdir())
     place = outputs / "other" / "cells" / strayed.name
     place.parent.mkdir(parents=True)
@@ -375,7 +365,7 @@ BOMB = gzip.compress(b"value\n" + b"0\n" * (8 << 20), 9)
 """A table of 16 MiB in 16 KiB, for a cell whose cell.json says otherwise."""
 
 
-@pytest.mark.parametrize("place", ["folder", "zip file", "archive"])
+@pytest.mark.parametrize("place", ["zip file", "archive"])
 @pytest.mark.parametrize("sizes", [{"numbers": [1 << 20, 1000]}, None])
 def test_a_table_larger_than_stated_is_not_unpacked(store, place, sizes):
     import tracemalloc
@@ -386,9 +376,6 @@ def test_a_table_larger_than_stated_is_not_unpacked(store, place, sizes):
         with_table(cell, BOMB, sizes=sizes)
     if place == "archive":
         files = Archive(path)
-    elif place == "folder":
-        as_folders(store.cells)
-        files = store.folders
     tracemalloc.start()
     try:
         assert files.usable(name) is None and "bytes at most" in files.damaged[name]
@@ -407,15 +394,10 @@ def test_a_cell_that_states_no_sizes_is_used_even_without_rows(store):
 
 
 def test_a_file_larger_than_stated_is_not_read(store):
-    first, second = store.names()[:2]
-    with store.working.path(second).open("ab") as stream:
+    name = store.names()[0]
+    with store.working.path(name).open("ab") as stream:
         stream.truncate(1 << 40)  # a hole: it takes no space
-    assert store.find(second) is None and store.damaged[second]
-    store.working.path(second).unlink()
-    as_folders(store.cells)
-    with (store.cells / first / "numbers.csv.gz").open("ab") as stream:
-        stream.truncate(1 << 40)
-    assert store.find(first) is None and "bytes at most, found" in store.damaged[first]
+    assert store.find(name) is None and store.damaged[name]
 
 
 def test_every_cell_states_the_bytes_of_its_tables(store):
