@@ -17,7 +17,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: recipes readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
+.PHONY: recipes readme docs help setup demo run test test-slow lint types bench models quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -45,13 +45,9 @@ test-slow: $(READY) ## the other tests: injected errors, long runs, and attacks 
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow tests --ignore=tests/attack --ignore=tests/run/test_limits.py --ignore=tests/run/test_damage_around.py
 	$(BIN)/python -m tests.attack --seed $(SEED) $(ONLY)
 
-mutations: $(READY) ## random changes of store, stats, run and report: is each caught by a test (ONLY='--count 20 FILE': some)
-	$(BIN)/python -m tests.mutations $(ONLY)
-
-lint: $(READY) ## ruff: rules and format; the size of the code by package
+lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(BIN)/python -m tests.size
 
 types: $(READY) ## mypy
 	$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""The tests of the project; `python -m tests.size` counts its code."""
+"""The tests of the project."""
 
 from pathlib import Path
 

@@ -6,9 +6,9 @@ import re
 import sys
 from collections import defaultdict
 from functools import cache
+from itertools import product
 
 from tests import ROOT
-from tests.size import nested_forms
 from tests.sources import files, nodes, relative
 
 HEAVY = {"pandas", "matplotlib"}
@@ -184,6 +184,18 @@ def test_an_experiment_has_no_class_in_its_package_file():
         for p in (ROOT / "conf" / "experiment").glob("*.yaml")
     ]
     assert {t[1].split(".")[-2] for t in targets if t} == {"settings"}
+
+
+FORMS = (ast.IfExp, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp))
+
+
+def nested_forms(nodes):
+    """Lines of conditional expressions and comprehensions that contain another of their kind."""
+    lines = []
+    for outer, kind in product(nodes, FORMS):
+        if isinstance(outer, kind) and sum(isinstance(n, kind) for n in ast.walk(outer)) > 1:
+            lines.append(outer.lineno)
+    return lines
 
 
 def test_no_nested_conditional_expressions_and_comprehensions():

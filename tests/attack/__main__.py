@@ -1,12 +1,11 @@
 """Attacks on the runner, one part each, from one seed; a table of their counts at the end.
 
-    python -m tests.attack                         all parts, an hour on two cores
+    python -m tests.attack                         all parts
     python -m tests.attack --seed 7 --share 0.1    other random cases, a tenth of them
-    python -m tests.attack kills mutations         these parts alone
+    python -m tests.attack kills archives          these parts alone
 
-A case is a kill, a damaged file, a command line, an archive, a folder or a mutation. Exit status 1
-if any case ends in another way than promised, or more than 5 of 100 mutations survive that
-`equivalent.txt` does not explain.
+A case is a kill, a damaged file, a command line, an archive or a folder. Exit status 1 if any case
+ends in another way than promised.
 """
 
 from __future__ import annotations
@@ -20,15 +19,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from tests import ROOT
 
 PROCESSES = "2"
 OUTCOME = re.compile(r"(\d+) (passed|skipped|failed|error)")
 """A number in the last line of pytest."""
-LINE = re.compile(r"(?<=\.py):\d+")
-"""The number of a line in a mutation, which other changes of the file move."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +73,6 @@ def shown(words: str) -> tuple[int, list[str]]:
     return process.returncode, lines
 
 
-def mutations(seed: int, share: float) -> Count:
-    """Random changes of single expressions, each to be noticed by a test."""
-    most = max(2, round(100 * share))
-    _, lines = shown(f"tests.mutations --count {most} --seed {seed} --jobs {PROCESSES}")
-    known = (Path(__file__).parent / "equivalent.txt").read_text(encoding="utf-8").splitlines()
-    explained = {line.partition("  # ")[0].strip() for line in known if "  # " in line}
-    survived = [line for line in lines if line.startswith("survived: ")]
-    changes = [line.removeprefix("survived: ") for line in survived]
-    open_ = [change for change in changes if LINE.sub("", change) not in explained]
-    wrong = max(0, len(open_) - most // 20)  # at least 95 of 100
-    return Count(most, wrong, f"{most - len(survived)} caught, {len(open_)} open")
-
-
 PARTS: dict[str, Callable[[int, float], Count]] = {
     "kills": kills,
     "damage": partial(
@@ -103,7 +86,6 @@ PARTS: dict[str, Callable[[int, float], Count]] = {
     "command lines": partial(pytest, "tests/run/config/test_mistakes.py", cases=1000),
     "folders": partial(pytest, "tests/attack/test_folders.py"),
     "others' files": partial(pytest, "tests/test_files.py tests/run/test_others_files.py"),
-    "mutations": mutations,
 }
 
 

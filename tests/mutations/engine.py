@@ -1,8 +1,7 @@
-"""What both mutation testers share: every change of a syntax tree that a set of rules allows.
+"""Every change of a syntax tree that a set of rules allows.
 
-`python -m tests.mutations` changes the code of runner (`__main__`) and runs its tests;
-`python -m tests.mutations.audit` changes printed formulas (`formulas`) and checks the audit's
-clauses.
+`python -m tests.mutations.audit` changes printed formulas by the rules of `formulas` and checks the
+audit's clauses.
 """
 
 from __future__ import annotations
