@@ -64,9 +64,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file that lists what this program is about to write."""
+    """Add a line to a file that lists what this program is about to write. One that a full disk has
+    cut short stays on a line of its own."""
     with open(path, "a", encoding="utf-8") as stream:
-        stream.write(f"{line}\n")
+        stream.write(f"\n{line}\n")
 
 
 def sync_folder(folder: Path) -> None:

@@ -229,6 +229,7 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
 
 def test_files_of_a_killed_report_are_replaced_and_those_of_others_are_kept(tmp_path):
     page = tmp_path / "index.html"
+    (tmp_path / SUMS).write_bytes(b"cut short")
     for content in (b"<p>1</p>", b"<p>2</p>"):
         write(page, content)
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", SUMS}
