@@ -43,11 +43,7 @@ def whole(tmp_path_factory):
 def test_the_cost_is_predicted_before_and_measured_after(whole):
     said, folder = whole
     first, last = said[0], next(line for line in said if "cost: predicted" in line)
-    number = re.search(
-        r"9 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients \(a forward and "
-        r"backward pass over all examples, [\d.e-]+ s of processor",
-        first,
-    )
+    number = re.search(r"predicted cost ([\d.e+]+) gradients", first)
     assert number, first
     again = re.search(r"predicted ([\d.e+]+)", last)
     assert float(number[1]) == pytest.approx(float(again[1]), rel=1e-3)
@@ -75,14 +71,6 @@ def test_every_table_has_its_columns_and_no_row_is_without_a_status(whole):
             assert found["status"].notna().all()
     assert set(table(folder, "scalars")["quantity"]) >= SCALARS
     assert table(folder, "certificate")["what"].tolist() == ["between layers", "parameters"]
-
-
-def test_the_console_ends_with_certificates_and_numbers(whole):
-    said, _ = whole
-    certified = [line for line in said if ": certified, products within" in line]
-    assert len(certified) == 2 and "NOT" not in "".join(said)
-    assert any(re.match(r"  lambda_sup: [\d.]+", line) for line in said)
-    assert re.search(r"tables, 3 figures, page .*index.html", said[-1])
 
 
 def test_a_wrong_certificate_comes_first(tmp_path, monkeypatch):

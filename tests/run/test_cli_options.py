@@ -76,7 +76,6 @@ experiment=toy dataset=gausian | did you mean gaussian?
 experiment=toy profile=quik | did you mean quick?
 experiment=toy shape=rund | did you mean round?
 experiment=toy samples=abc | expected a whole number, found 'abc'
-experiment=toy seed=x | expected a whole number
 experiment=toy width=[a] | expected a list of whole numbers
 experiment=toy samples=-1 | expected a value above zero, found -1
 experiment=toy width=[] | found an empty list
@@ -99,7 +98,6 @@ data fetch cifar11 | did you mean cifar10
 --config-path x experiment=toy | --config-path cannot be set
 --config-dir nowhere experiment=toy | --config-dir: expected a folder
 --resolve experiment=toy | --resolve goes with --cfg
---package job experiment=toy | --package goes with --cfg
 --cfg job --package nope experiment=toy | package 'nope' not found in config
 experiment=toy ~seed | seed cannot be removed; set it with seed=VALUE
 experiment=toy ~experiment | experiment cannot be removed; set it with experiment=NAME
@@ -110,7 +108,6 @@ experiment=toy hydra.job.chdir=true | hydra.job.chdir cannot be set
 experiment=toy hydra.run.dir=sub | set outputs=PATH
 experiment=toy +hydra.nokey=1 | +hydra.nokey cannot be set
 -m experiment=toy ~hydra/launcher | ~hydra/launcher cannot be set
--m experiment=toy hydra.hydra_logging=null | hydra.hydra_logging cannot be set
 -m experiment=toy hydra/launcher=nope | hydra/launcher=nope: no such launcher
 experiment=toy experiment._target_=evil.Thing | _target_ cannot be set on the command line
 experiment=toy dataset.kind=other | the kind belongs to its file
@@ -124,24 +121,19 @@ show | show: expected show NAME
 show tyo | did you mean toy?
 experiment=toy seed=+42 | seed: expected a number of digits alone
 experiment=toy seed=00042 | seed: expected a whole number, found '00042'
-experiment=toy seed=4_2 | seed: expected a number of digits alone
 -m experiment=toy seed=4_2,43 | seed: expected a number of digits alone
 experiment=toy width=[+1] | width: expected a number of digits alone
 experiment=toy scale=nan | experiment.scale: expected a finite number, found nan
-experiment=toy scale=inf | experiment.scale: expected a finite number, found inf
 experiment=toy dataset.variance=inf | dataset.variance: expected a finite number
 verify experiment=toy sample=1_0 | verify: sample: expected a whole number
 verify experiment=toy tolerance=inf | expected sample and tolerance
 report figure=5 | figure: expected experiment=NAME next to it
-report figure_width=5 | figure_width: expected experiment=NAME next to it
 report experiment=toy figure=x figure_width=1 | figure_width: expected inches from 1.5 to 40
 report experiment=toy figure=x figure_height=tall | figure_height: expected inches from 1.5 to 40
 experiment=toy outputs=~nobody_of_this_name/x | hess-run: outputs: expected a home folder
--m experiment=toy seed=range(0,1e8) | at most 100,000 jobs, found 100,000,000
 -m experiment=toy seed=range(0,1000) width=range(1,1001) | at most 100,000 jobs, found 1,000,000
 -m experiment=toy seed=range(0,inf) | seed: expected a sweep of at most 100,000 jobs
 experiment=toy jobs=1000000 | jobs: expected a value above zero and of at most 1024, found 1000000
-experiment=toy threads=99999 | threads: expected a value above zero and of at most 1024
 experiment=t\u043ey | experiment='t\\u043ey': no such choice (did you mean toy?)
 experiment=toy width=1 seed=\u201c42\u201d | seed: expected a whole number, found
 experiment=toy width=1 scale=\uff11 | experiment.scale: expected a number, found
@@ -193,21 +185,6 @@ def test_an_output_folder_that_is_a_link_to_itself_is_refused(command):
     assert "loop is a link that leads nowhere" in command.refusal("experiment=toy", "outputs=loop")
     err = command("list", "outputs=loop")[2]
     assert "fault of this program" not in err and "Traceback" not in err, err
-
-
-def test_a_note_stands_next_to_its_setting_where_the_line_has_room(command, monkeypatch):
-    counts = set()
-    for columns in (80, 110):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        next_to = [x for x in command("show", "toy")[1].splitlines() if " = " in x and "  # " in x]
-        assert next_to and all(len(line) <= columns for line in next_to)
-        counts.add(len(next_to))
-    assert len(counts) == 2
-    longest = max(map(len, next_to))
-    for columns, room in ((longest, True), (longest - 1, False)):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        lines = command("show", "toy")[1].splitlines()
-        assert (longest in [len(x) for x in lines if " = " in x and "  # " in x]) == room
 
 
 def test_every_target_in_a_configuration_is_found():
