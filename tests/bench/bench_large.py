@@ -165,7 +165,7 @@ def image_case() -> Case:
     return Case(net.eval(), nn.CrossEntropyLoss(), (x, y), groups, budget=3 << 30)
 
 
-TINY = {"probes": 60, "steps": 40, "products": 400, "eigenpairs": 5, "between": 1 << 22}
+TINY = {"probes": 60, "steps": 40, "eigenpairs": 5, "between": 1 << 22}
 SMALL = {"probes": 6, "repeats": 2, "budget": 9 << 30, "between": 4 << 30}
 CASES: dict[str, Callable[[], Case]] = {
     "gpt2": lambda: language_case(GPT2(), 64, **SMALL),
