@@ -3,7 +3,7 @@ NAME.md and NAME.png.
 
 A script's docstring is the page: its first line is the title. What the script prints follows the
 code, then its picture `recipe.png`, if it draws one. A comment `# needs: PACKAGE` names what a
-script needs besides this project.
+script needs besides this project, and `# run: COMMAND` what starts it in place of `python`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def run(script: Path, folder: Path) -> str:
     program = Path(sys.executable).parent
     search = f"{program}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | places | {"PATH": search, "HF_HUB_OFFLINE": "1"}
+    line = re.search(r"^# run: (.+)$", script.read_text(encoding="utf-8"), re.MULTILINE)
+    command = line[1].split() if line else [sys.executable]
     done = subprocess.run(
-        [sys.executable, script],
+        [*command, script],
         cwd=folder,
         env=environment,
         capture_output=True,

@@ -29,6 +29,9 @@ ARGUMENTS = {
         "ask for fewer products or probes, or stop it (Ctrl-C): the KeyboardInterrupt has .partial"
     ),
     "likelihood": FISHER,
+    "process_group": (
+        "sum the products of the processes' operators, as docs/recipes/several_processes.md does"
+    ),
 }
 """Keyword arguments, and what to write instead."""
 VALUES = {

@@ -54,7 +54,6 @@ class Symmetric:
         self._apply, shape, self.dtype, self.device, self._several = _products(operator)
         if hasattr(operator, "refuse_changes"):  # weights, data or numbers that a network reads
             operator.refuse_changes()
-        self._first = getattr(operator, "drawn", None)
         self.reason = str(getattr(operator, "reason", ""))
         if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
             raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
@@ -134,7 +133,7 @@ class Symmetric:
             torch.randn(self.size, generator=generator, dtype=torch.float64, device="cpu")
             for _ in range(count)
         ]
-        return self.first(torch.stack(drawn).to(self.device))
+        return torch.stack(drawn).to(self.device)
 
     def on_sphere(self, count: int, generator: torch.Generator) -> Tensor:
         """Rows of length sqrt(n), uniform on the sphere: E[z zᵀ] = I."""
@@ -147,13 +146,7 @@ class Symmetric:
         drawn = on_sphere((count, length), torch.float64, generator)
         rows = torch.zeros(count, self.size, dtype=torch.float64, device=self.device)
         rows[:, span] = drawn.to(self.device)
-        return self.first(rows)
-
-    def first(self, values: Tensor) -> Tensor:
-        """The values of the first process, where several measure together."""
-        if self._first is None:
-            return values
-        return torch.stack([self._first(v) for v in values])
+        return rows
 
     def dense(self) -> Tensor:
         """The matrix times 2**-exponent, made symmetric, from n products. Raises NotFiniteError."""

@@ -253,8 +253,7 @@ class _Whole:
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """H r."""
-        drawn = {w: self.operator.drawn(r.contiguous()) for w, r in directions.items()}
-        self.last = self.operator.apply(drawn)
+        self.last = self.operator.apply(directions)
         return self.last
 
 

@@ -73,10 +73,8 @@ def require_weights(module: nn.Module) -> None:
                 f"module {name!r} rescales its weights when it is called: set max_norm=None"
             )
         for p in (*m._parameters.values(), *m._buffers.values()):
-            if nn.parameter.is_lazy(p):
-                raise MeasurementError(
-                    f"module {name!r} has no weights yet (a lazy module): call the network once"
-                )
+            if reason := _without_values(p):
+                raise MeasurementError(f"module {name!r} has {reason}")
         for p in m._parameters.values():
             if p is not None:
                 devices.add(p.device.type)
@@ -90,6 +88,15 @@ def require_weights(module: nn.Module) -> None:
                 f"autocast is on ({device}): half-precision products have errors of about 1e-2; "
                 "measure outside of it"
             )
+
+
+def _without_values(p: Tensor | None) -> str:
+    """Why a parameter or buffer cannot be read; "" where it can."""
+    if p is not None and nn.parameter.is_lazy(p):
+        return "no weights yet (a lazy module): call the network once"
+    if type(p).__name__ == "DTensor":
+        return "weights that are spread over processes: measure the module before it is sharded"
+    return ""
 
 
 def record_layers(function: Function, data: Data) -> None:

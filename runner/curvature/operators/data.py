@@ -52,7 +52,7 @@ class Data:
     """What the user gave, one batch after the other at every reading.
 
     first: the first batch of the first reading. layout: how it is cut; None where the network takes
-    no fewer examples. counts: examples of each batch. examples: of all processes. shares: set by
+    no fewer examples. counts: examples of each batch. examples: their sum. shares: set by
     `weigh`.
     """
 

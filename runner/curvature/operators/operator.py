@@ -41,7 +41,6 @@ from runner.curvature.operators.data import CHECKED, Data, Settings
 from runner.curvature.operators.graphs import Graphs
 from runner.curvature.operators.multiply import Multiplication
 from runner.curvature.operators.planning import Plan
-from runner.curvature.operators.processes import Processes, gathered, sums_of
 from runner.curvature.operators.products import Part
 from runner.curvature.operators.symmetric import SymmetricOperator, columns_of
 from runner.curvature.operators.weighing import Weigher
@@ -69,8 +68,6 @@ class _Differentiable(torch.autograd.Function):
 class FunctionOperator(SymmetricOperator):
     """The second derivative or Gauss-Newton matrix of a `Function` of named variables."""
 
-    processes: Processes
-
     @torch.inference_mode(False)
     def _build(
         self,
@@ -84,7 +81,7 @@ class FunctionOperator(SymmetricOperator):
         seed: int | None,
     ) -> None:
         require_options(module, part, settings)
-        self.module, shares = gathered(unwrapped(module))
+        self.module = unwrapped(module)
         require_weights(self.module)
         self.loss = loss_of(loss)
         self.part = part
@@ -109,8 +106,6 @@ class FunctionOperator(SymmetricOperator):
                 weigher = self._weigh()
         if not self.data.listed:  # a loader may draw at random, as it does for its user
             weigher = self._weigh()
-        self.spread = shares
-        self.sums = sums_of(shares)
         modules = [*self.module.modules()]
         tables = [t for m in modules for t in (m._parameters, m._buffers)]
         self._tables = [table for table in tables if table]
@@ -126,7 +121,7 @@ class FunctionOperator(SymmetricOperator):
         self.data.evaluated = self.planned.evaluated
         weigher = Weigher(self.function, self.data, self.verdicts)
         several = self.planned.chunk is not None
-        self.weighing = weigher.weigh(self.processes, several)
+        self.weighing = weigher.weigh(several)
         return weigher
 
     def _prepare(self) -> None:
@@ -161,7 +156,7 @@ class FunctionOperator(SymmetricOperator):
 
     @property
     def examples(self) -> int:
-        """The number of examples, of all processes."""
+        """The number of examples."""
         return self.data.examples
 
     @property
@@ -195,8 +190,7 @@ class FunctionOperator(SymmetricOperator):
             return None
 
     def _find_sample(self) -> None:
-        required = self.settings.check and self.processes.size == 1
-        find_sample(self.function, self.data, TWINS, bool(required))
+        find_sample(self.function, self.data, TWINS, bool(self.settings.check))
 
     def _check_second_order(self) -> None:
         outcomes = self._second_order(TWINS)
@@ -225,13 +219,10 @@ class FunctionOperator(SymmetricOperator):
         """Raises ValueError where the loss near the weights is not what it was when the operator
         was built: weights, data, modes or numbers that the loss reads have changed."""
         with ONE_AT_A_TIME:
-            self.processes.agree(self.changes.refuse)
+            self.changes.refuse()
 
     def _displaced_loss(self) -> float:
-        """Near the weights, where no term of it is zero; infinite where parameters that FSDP2
-        spreads have changed, whose copies are measured."""
-        if sums_of(self.spread) != self.sums:
-            return math.inf
+        """Near the weights, where no term of it is zero."""
         return self.data.loss(Point(displaced(self.function, self.values)))
 
     def _tensors(self) -> list[Tensor | None]:
@@ -249,11 +240,11 @@ class FunctionOperator(SymmetricOperator):
         with ONE_AT_A_TIME:
             if torch.is_inference_mode_enabled() or needs_settings(self.dtype, self.device):
                 with torch.inference_mode(False), full_precision():
-                    return self.processes.sum(self._of_rows, rows)
-            return self.processes.sum(self._of_rows, rows)
+                    return self._of_rows(rows)
+            return self._of_rows(rows)
 
     def _of_rows(self, rows: Tensor) -> Tensor:
-        self.changes.refuse(always=bool(self.spread) and sums_of(self.spread) != self.sums)
+        self.changes.refuse(always=False)
         if self.multiplication.writes != self.changes.writes:
             self.multiplication.forget(self.changes.writes)
         return self.multiplication(rows)
@@ -288,18 +279,13 @@ class FunctionOperator(SymmetricOperator):
     @torch.inference_mode(False)
     def gradient(self) -> Tensor:
         """The gradient of the mean loss, (n,)."""
-
-        def of_all(zero: Tensor) -> Tensor:
+        total = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
+        with ONE_AT_A_TIME:
             self.changes.refuse(always=False)
-            total = zero.clone()
             for piece in self.data.pieces(self.planned.chunk):
                 found = self.function.gradient(Point(self.values), piece.batch).gradient
                 total.add_(found, alpha=piece.weight)
-            return total
-
-        zero = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
-        with ONE_AT_A_TIME:
-            return self.processes.sum(of_all, zero)
+        return total
 
     def batch_gradients(self) -> Iterator[tuple[int, float, Tensor]]:
         """(place, loss, gradient of shape (n,)) of each batch that weighs anything."""
@@ -328,10 +314,6 @@ class FunctionOperator(SymmetricOperator):
         twin.data = copy.copy(self.data)
         twin._prepare()
         return twin
-
-    def drawn(self, vectors: Tensor) -> Tensor:
-        """Random vectors: those of the first process."""
-        return self.processes.first(vectors)
 
     @property
     def layout(self) -> Parameters | Perturbations:

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import nn
 
+from runner.curvature.function.context import ONE_AT_A_TIME
 from runner.curvature.function.groups import GroupSpec
 from runner.curvature.function.layers import Nodes, Pick
 from runner.curvature.function.variables import Parameters, Perturbations
 from runner.curvature.function.weights import Weights
 from runner.curvature.operators.data import Settings
 from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
-from runner.curvature.operators.processes import Processes, together
 from runner.curvature.operators.products import Part
 from runner.curvature.removed import refuses_removed
 
@@ -52,9 +52,6 @@ class ParameterOperator(FunctionOperator):
     check
         True: the identities of Notes are compared, and a failure raises ValueError. "report": it
         warns and is kept in `failures`. False: nothing is compared.
-    process_group
-        Of torch.distributed: `data` are the share of this process, the matrix is that of the data
-        of all. All processes call the same methods in the same order.
     batch_dim
         The dimension of the examples in the input.
     seed
@@ -86,7 +83,6 @@ class ParameterOperator(FunctionOperator):
     """
 
     @refuses_removed
-    @together
     def __init__(
         self,
         module: nn.Module,
@@ -99,22 +95,21 @@ class ParameterOperator(FunctionOperator):
         output: Pick = None,
         memory_budget: int = MEMORY_BUDGET,
         check: bool | str = True,
-        process_group: Any = None,
         batch_dim: int = 0,
         seed: int | None = None,
     ) -> None:
-        self.processes = Processes(process_group)
         settings = Settings(weights, memory_budget, check, batch_dim)
-        self._build(
-            module,
-            loss,
-            data,
-            lambda m: Parameters(m, groups),
-            part,
-            output,
-            settings,
-            seed,
-        )
+        with ONE_AT_A_TIME:  # while no other thread has replaced the module's tensors
+            self._build(
+                module,
+                loss,
+                data,
+                lambda m: Parameters(m, groups),
+                part,
+                output,
+                settings,
+                seed,
+            )
 
 
 class LayerOperator(FunctionOperator):
@@ -131,8 +126,7 @@ class LayerOperator(FunctionOperator):
         Names or patterns of submodules ("encoder.*.linear1"; * stays inside one part of a name, **
         crosses dots), or {name: which tensor of its output}. Default: the submodules with
         parameters directly below the network. The second call of layer "act" is "act#2".
-    module, loss, data, part, weights, output, memory_budget, check, process_group,
-    batch_dim, seed
+    module, loss, data, part, weights, output, memory_budget, check, batch_dim, seed
         As of `ParameterOperator`.
 
     Raises
@@ -160,7 +154,6 @@ class LayerOperator(FunctionOperator):
     """
 
     @refuses_removed
-    @together
     def __init__(
         self,
         module: nn.Module,
@@ -173,19 +166,18 @@ class LayerOperator(FunctionOperator):
         output: Pick = None,
         memory_budget: int = MEMORY_BUDGET,
         check: bool | str = True,
-        process_group: Any = None,
         batch_dim: int = 0,
         seed: int | None = None,
     ) -> None:
-        self.processes = Processes(process_group)
         settings = Settings(weights, memory_budget, check, batch_dim)
-        self._build(
-            module,
-            loss,
-            data,
-            lambda m: Perturbations(m, layers),
-            part,
-            output,
-            settings,
-            seed,
-        )
+        with ONE_AT_A_TIME:  # while no other thread has replaced the module's tensors
+            self._build(
+                module,
+                loss,
+                data,
+                lambda m: Perturbations(m, layers),
+                part,
+                output,
+                settings,
+                seed,
+            )

@@ -25,7 +25,6 @@ from runner.curvature.function.weights import (
 from runner.curvature.operators.building import accept_rows, require_dimension
 from runner.curvature.operators.checked import Verdicts
 from runner.curvature.operators.data import Data
-from runner.curvature.operators.processes import Processes, sums_of
 
 ASK = (
     "batches differ in labels for each example, or differ in size and cannot be cut, and their "
@@ -58,27 +57,15 @@ class Weigher:
         self.allowed = max(1e-9, 100 * eps)
         self.losses: list[float] = []
 
-    def weigh(self, processes: Processes, several: bool) -> Weighing:
+    def weigh(self, several: bool) -> Weighing:
         """Sets the weights of `data`. several: the data are cut."""
-        several = several or processes.size > 1
         self._read(several)
         data = self.data
         fitting = self._fitting(several or len(data.counts) > 1)
         own = self._given_numbers()
-        same: dict[str, object] = {"part": self.verdicts.part}
-        if processes.size > 1:
-            module = self.function.module
-            same |= sums_of({**dict(module.named_parameters()), **dict(module.named_buffers())})
-        told = processes.gather((fitting, own, sum(data.counts)), same)
-        names = fitting
-        numbers: dict[str, list[float]] = {name: [] for name in own}
-        for fitting_there, numbers_there, _ in told:
-            names = [name for name in names if name in fitting_there]
-            for name in own:
-                numbers[name] += numbers_there[name]
-        chosen = self._chosen(names, numbers)
-        data.examples = sum(count for _, _, count in told)
-        totals = {name: math.fsum(numbers[name]) for name in names}
+        chosen = self._chosen(fitting, own)
+        data.examples = sum(data.counts)
+        totals = {name: math.fsum(own[name]) for name in fitting}
         data.totals = {name: total for name, total in totals.items() if total > 0}
         data.total = data.totals[chosen.name]
         data.rule = chosen.rule
@@ -89,7 +76,7 @@ class Weigher:
         return replace(chosen, name=GIVEN) if positional else chosen
 
     def _given_numbers(self) -> dict[str, list[float]]:
-        """The weights of the batches of this process, by rule."""
+        """The weights of the batches, by rule."""
         weights = self.data.settings.weights
         if weights is None or callable(weights):
             return self.numbers
@@ -218,7 +205,7 @@ class Weigher:
         return fitting
 
     def _chosen(self, names: Sequence[str], numbers: Mapping[str, list[float]]) -> Weighing:
-        """The first of the rules that fit, whose numbers are those of all processes."""
+        """The first of the rules that fit."""
         for found in numbers.values():
             if not all(math.isfinite(w) and w >= 0 for w in found):
                 raise MeasurementError(f"expected weights of at least 0, found {found[:6]}")

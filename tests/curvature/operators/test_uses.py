@@ -8,7 +8,10 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -381,6 +384,17 @@ def test_a_product_can_be_differentiated_by_its_vector():
     assert relative(slope, 2 * operator.dense().sum(0)) < 1e-12
     with torch.no_grad():
         assert not (operator @ v).requires_grad
+
+
+def test_modules_that_are_sharded_over_processes_are_refused():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        module = net()
+        fully_shard(module, mesh=init_device_mesh("cpu", (1,)))
+        with refusal("spread over processes: measure the module before"):
+            hessian(module)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_operators_are_not_pickled():
