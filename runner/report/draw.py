@@ -79,8 +79,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
         if footer is not None:
             footer.remove()
     target = path.with_name(f"{path.name}.{suffix}")
-    content = buffer.getvalue()
-    write(target, palette_png(content) if suffix == "png" else content)
+    write(target, buffer.getvalue())
     return target
 
 
@@ -91,27 +90,6 @@ def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
     if text:
         return figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=8, color="0.35")
     return None
-
-
-def palette_png(content: bytes) -> bytes:
-    """The same picture with a palette of 256 colours, metadata kept: a third of the size, and plots
-    look alike."""
-    from PIL import Image
-    from PIL.PngImagePlugin import PngInfo
-
-    image = Image.open(io.BytesIO(content))
-    if image.mode == "P":
-        return content
-    kept = PngInfo()
-    for key, value in getattr(image, "text", {}).items():
-        kept.add_text(key, value)
-    small = image.convert("RGB").quantize(
-        256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
-    )
-    out = io.BytesIO()
-    dpi = image.info.get("dpi", (DPI, DPI))
-    small.save(out, format="PNG", optimize=True, pnginfo=kept, dpi=dpi)
-    return out.getvalue()
 
 
 def check_room(figure: Figure) -> None:

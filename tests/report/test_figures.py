@@ -266,19 +266,6 @@ def test_a_shared_legend_stays_above_the_footer(tmp_path):
     assert ends[0] == ends[1] < image.height - 15
 
 
-def test_a_picture_gets_a_palette_once_and_keeps_what_it_says_of_itself():
-    from PIL.PngImagePlugin import PngInfo
-
-    said = PngInfo()
-    said.add_text("Description", "{}")
-    picture = io.BytesIO()
-    Image.effect_noise((64, 64), 50).convert("RGB").save(picture, "PNG", pnginfo=said)
-    small = saving.palette_png(picture.getvalue())
-    image = Image.open(io.BytesIO(small))
-    assert (image.mode, image.text) == ("P", {"Description": "{}"}) and image.size == (64, 64)
-    assert saving.palette_png(small) is small
-
-
 @pytest.mark.parametrize(
     "panels, width, height, fits",
     [(3, 1.5, 0, False), (1, 1.5, 0, False), (3, 7, 1, False), (3, 7, 3, True)],
