@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -145,15 +145,14 @@ class PhiBlockDiagonalAnalysis(Analysis):
     def figures(self) -> Figures:
         if "phi" not in self.tables:
             return {}
-        names = ("layer", "neuron", "parameter", "output-neuron")
-        return {name: partial(self._draw, name) for name in names}
+        return {"layer": self._of_layers}
 
-    def _draw(self, partition: str) -> Figure:
-        """Phi, the share of the squared norm outside the blocks, against the number of classes, at
-        the start and after training: mean over seeds, bars for the range."""
+    def _of_layers(self) -> Figure:
+        """Phi of layers, the share of the squared norm outside their blocks, against the number of
+        classes, at the start and after training: mean over seeds, bars for the range."""
 
         def panel(ax: Axes, state: str) -> None:
-            values = self._values(partition.replace("-", " "), state)
+            values = self._values("layer", state)
             networks = values.groupby(level=["architecture", "residual"])
             for (architecture, residual), rows in networks:
                 kind = "residual" if residual else "plain"
@@ -172,5 +171,5 @@ class PhiBlockDiagonalAnalysis(Analysis):
             ax.xaxis.set_major_formatter("{x:g}")
             ax.minorticks_off()
 
-        y = r"share $\Phi$ outside blocks" + f"\nof {partition.replace('-', ' ')}s"
+        y = "share $\\Phi$ outside blocks\nof layers"
         return draw.panels(STATES, panel, x="number of classes", y=y, height=3.6, legend_columns=3)

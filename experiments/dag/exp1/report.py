@@ -117,7 +117,10 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
-    """Exp. 1b: the same analysis of spectrally normalised networks, with claims of its own."""
+    """Exp. 1b: the same analysis of spectrally normalised networks, with claims of its own.
+
+    C is tested as in Exp. 1, but not drawn: the paper has no such figure.
+    """
 
     alternatives = SPECTRAL_NORM
     results = Results("exp1b", (*VARIANT, "checkpoint"))
@@ -126,6 +129,10 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     resonance_figure = "figN1_resonance"
     coupling_figure = "coupling"
     dynamics_figure = "tableN2_dynamics"
+
+    def figures(self) -> Figures:
+        drawn = super().figures()
+        return {name: drawn[name] for name in (self.resonance_figure, self.dynamics_figure)}
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return spectral_norm_claims.claims(self.tables, says)

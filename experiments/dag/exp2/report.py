@@ -41,11 +41,7 @@ class BottleneckAnalysis(WithAuthors):
     def figures(self) -> Figures:
         far = self.tables["far"]
         classes = self.experiment.dataset.classes
-        curves = partial(coupling_and_resonance, far)
-        return {
-            "fig4_stable_rank": partial(stable_rank, far, classes),
-            "coupling_and_resonance": curves,
-        }
+        return {"fig4_stable_rank": partial(stable_rank, far, classes)}
 
     def statistics(self) -> list[Statistic]:
         far = self.tables["far"]
@@ -81,27 +77,6 @@ def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
     y = r"stable rank $D_{\mathrm{far}}$"
     heads = titles(table, "depth")
     return panels(heads, draw, x=WIDTH, y=y, log="y", caption=BARS)
-
-
-def coupling_and_resonance(far: pd.DataFrame) -> Figure:
-    """C_far and R_far against d_u: a column per depth."""
-    table = first(far)
-    paper = chosen(exp2_claims.printed_values(), metric="C_far")
-    heads = titles(table, "depth")
-    names = {"C": r"coupling $C_{\mathrm{far}}$", "R": r"resonance $R_{\mathrm{far}}$"}
-
-    def draw(ax: Axes, key: tuple[str, int]) -> None:
-        value, depth = key
-        of_depth = paper["depth"] == depth
-        shown = paper[of_depth & (value == "C")]
-        _lines(ax, chosen(table, depth=depth), f"{value}_estimate", shown)
-        if value == "R":
-            ax.set_yscale("log")
-        if depth == next(iter(heads)):
-            ax.set_ylabel(names[value])
-
-    at = {(value, depth): head for value in names for depth, head in heads.items()}
-    return panels(at, draw, x=WIDTH, columns=len(heads), sharey="row", caption=BARS)
 
 
 def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> None:

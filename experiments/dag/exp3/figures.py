@@ -1,4 +1,4 @@
-"""Figures of Exps. 3 and 3b, and of the stochastic gap."""
+"""Figures of Exp. 3, and of the stochastic gap."""
 
 from __future__ import annotations
 
@@ -91,8 +91,7 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
                     error_line(ax, means, "distance", value, checkpoint, text=text)
             of_activation = chosen(paper, metric=metric, activation=activation)
             rows = of_activation.dropna(subset=["mean"])
-            if len(rows):  # Exp. 3b has no such table
-                hollow(ax, list(rows["distance"]), rows, value)
+            hollow(ax, list(rows["distance"]), rows, value)
         zero = ""
         if (own["tensor"] == 0).all():
             zero = " ($H^T = 0$)"

@@ -103,13 +103,19 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 
 
 class LayerNormAnalysis(GapAnalysis):
-    """Exp. 3b: networks with LayerNorm."""
+    """Exp. 3b: networks with LayerNorm.
+
+    Fits and ranks are those of Exp. 3, but not drawn: Fig. 5 and Table N.5 are of networks without
+    LayerNorm.
+    """
 
     alternatives = LAYER_NORM
     results = Results("exp3_ln", ("activation", "checkpoint"))
-    # Fig. 5 and Table N.5 are of networks without LayerNorm
     gap_figure = "gap_and_curvature"
     parts_figure = "parts"
+
+    def figures(self) -> Figures:
+        return {}
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.with_norm(self.gaps, self.tables, says)

@@ -46,8 +46,6 @@ class ResNetAnalysis(WithAuthors):
         found = {}
         if "distances" in self.tables:
             distances = self.tables["distances"]
-            negligible = self.experiment.negligible
-            kept = exp6_claims.leaving_out(self.tables, "engine", negligible)
             bent = selected(distances, "engine").assign(gap=gap)
             largest = bent.groupby("activation")["gap"].transform("max")
             bent = bent[largest > 0]
@@ -55,7 +53,6 @@ class ResNetAnalysis(WithAuthors):
             found = {
                 "fig7_resonance": partial(by_distance, distances, "R", log=True),
                 "table9_coupling": partial(by_distance, distances, "C", log=False),
-                "stable_rank": partial(by_distance, kept, "D", log=True),
                 "batchnorm_statistics": partial(calibration, distances),
             }
             drawn = (("table8_gap", final), ("tableN8_gap", bent))
@@ -67,15 +64,11 @@ class ResNetAnalysis(WithAuthors):
     def captions(self) -> Mapping[str, str]:
         of = "against the distance between outputs, with and without skip connections"
         zero = "ReLU networks, whose gap is 0 (published: below 1e-5), are left out"
-        small = (
-            f"means leave out blocks with ‖H‖_F² < {self.experiment.negligible:.0e}, as published"
-        )
         return {
             "fig7_resonance": f"Resonance R {of}",
             "table9_coupling": f"Coupling C {of}",
             "table8_gap": f"GN gap after training {of}; {zero}",
             "tableN8_gap": f"GN gap {of}; {zero}",
-            "stable_rank": f"Stable rank D {of}; {small}",
         }
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
@@ -90,7 +83,7 @@ class ResNetAnalysis(WithAuthors):
 
 
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
-    """R, C, D or gap against distance: a row per activation, a column per checkpoint, a line per
+    """R, C or gap against distance: a row per activation, a column per checkpoint, a line per
     architecture."""
     table = selected(distances, "engine").assign(gap=gap)
     paper = chosen(printed(NAME), metric=value)

@@ -38,7 +38,6 @@ FILLING = {
 LABELS = {
     "R": r"resonance $R(d) = \|H\|_F$",
     "C": r"coupling $C(d)$",
-    "D": r"stable rank $D(d)$",
     "gap": "GN gap\n" + r"$\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$",
     "tensor": r"$\Sigma\|H^T\|_F$",
     "gn": r"$\Sigma\|H^{GN}\|_F$",
