@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -69,39 +68,26 @@ def legend(ax: Axes, *, title: str | None = None) -> None:
     ax.legend(handles, names, title=title, ncols=columns, borderaxespad=0, **place)
 
 
-ENTRY = 0.6
-LETTER = 0.061
-"""Width in inches of a legend's entry without its text, and of a letter of 8 points."""
+COLUMNS = 5
+"""Most columns of a legend below all panels."""
 
 
-def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
-    """One legend below all panels, every label once, in rows of about equal length that are not
-    wider than the figure."""
+def shared_legend(figure: Figure, *, columns: int | None = None, most: int = COLUMNS) -> None:
+    """One legend below all panels, every label once; without `columns` in rows of about equal
+    length, of at most so many entries."""
     entries: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if entries:
         names = [named(label) for label in entries]
-        even = columns or -(-len(names) // -(-len(names) // 5))
-        while even > 1 and _legend_width(names, even) > figure.get_figwidth():
-            even -= 1
+        rows = -(-len(names) // most)
+        even = columns or -(-len(names) // rows)
         figure.legend(list(entries.values()), names, loc="outside lower center", ncols=even)
 
 
-def _legend_width(names: Sequence[str], columns: int) -> float:
-    """About how wide in inches a legend is, whose entries fill one column after the other."""
-    import numpy as np
-
-    width = 0.0
-    for column in np.array_split([_letters(name) for name in names], columns):
-        width += ENTRY + LETTER * max(column, default=0)
-    return width
-
-
-def _letters(label: str) -> int:
-    """Letters in the longest line of a label, without the markup of its formulas."""
-    return max(len(re.sub(r"\\[a-z]+|[\\${}^_]", "", line)) for line in label.split("\n"))
+LETTER = 0.061
+"""Width in inches of a letter of 8 points."""
 
 
 def head(figure: Figure, text: str) -> None:

@@ -11,14 +11,13 @@ import io
 import json
 import logging
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Figures, SettingError
+from runner.contract import Figures
 from runner.report.annotations import head, noted
 from runner.report.captions import Caption, caption, place_of
 from runner.report.figures import NothingToDraw, drawn_in
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 DPI = 160
 FORMATS = ("png", *VECTOR)
-LEAST_PANEL = 0.4
-"""Width and height of a panel in inches below which a size that was asked for is refused."""
 
 
 def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = "png") -> Path:
@@ -90,23 +87,6 @@ def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
     if text:
         return figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=8, color="0.35")
     return None
-
-
-def check_room(figure: Figure) -> None:
-    """Raise SettingError where the size that was asked for leaves too little for a panel."""
-    with warnings.catch_warnings(record=True) as collapsed:
-        warnings.simplefilter("always")
-        figure.draw_without_rendering()
-    least = figure.dpi
-    for ax in figure.axes:
-        if ax.get_label() != "<colorbar>":
-            box = ax.get_window_extent()
-            least = min(least, box.width, box.height)
-    if collapsed or least < LEAST_PANEL * figure.dpi:
-        raise SettingError(
-            "figure_width, figure_height: expected a larger figure: labels and legend leave a "
-            f"panel less than {LEAST_PANEL:g} inches"
-        )
 
 
 def _fix_layout(figure: Figure) -> None:
@@ -177,12 +157,10 @@ class Gallery:
         about = {**stamp(experiment, self.manifest, self.warnings), "figure": name}
         try:
             head(figure, Scope.of(self.manifest).heading(place_of(name), title))
-            if any(self.size):
-                check_room(figure)
             path = save(figure, folder / self._file(name), about, suffix=self.suffix)
             self._describe(name, maker, noted(figure))
             self.written.append(path)
-        except (OSError, SettingError):  # a full disk, a size without room
+        except OSError:  # a full disk
             raise
         except Exception as error:  # text that cannot be typeset, data that cannot be shown
             self.failures.add("figure", error, name)

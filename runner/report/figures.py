@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from runner.report.annotations import (
+    COLUMNS,
     annotate_test,
     describe,
     head,
@@ -145,7 +146,8 @@ def panels(  # noqa: PLR0913 (it makes a figure: a constructor in all but name)
     log, integer
         Logarithmic axes; whole numbers as ticks of the x axis.
     legend_columns
-        Columns of the legend, which names every label once; 0 for no legend.
+        Columns of the legend, which names every label once; 0 for no legend. By default at most two
+        for each panel of a row.
     caption
         Words for the caption (see `note`).
     sharey, **size
@@ -170,7 +172,7 @@ def panels(  # noqa: PLR0913 (it makes a figure: a constructor in all but name)
     else:
         shown[0].set_title(heads[0], loc="left")
     if legend_columns != 0:
-        shared_legend(figure, columns=legend_columns)
+        shared_legend(figure, columns=legend_columns, most=min(COLUMNS, 2 * in_row))
     if caption:
         note(figure, caption)
     return figure

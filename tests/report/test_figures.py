@@ -5,7 +5,6 @@ import io
 import json
 import subprocess
 import sys
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from PIL import Image
 from experiments.dag.protocol import drawing as dag
 from experiments.three_layer import drawing as three_layer
 from runner import stats
-from runner.contract import SettingError
-from runner.report import annotations, draw as saving, figures
+from runner.report import draw as saving, figures
 from runner.report.figures import COLOURS, PlotStyles
 from runner.report.scope import Scope
 from tests.errors import refusal
@@ -130,19 +128,6 @@ def test_a_figure_is_as_wide_as_its_labels_stay_readable_unless_another_width_is
         assert figures.new_figure(1, 5)[0].get_figwidth() == 12.0
 
 
-def test_a_shared_legend_is_no_wider_than_its_figure():
-    names = ["published (± where printed)", "leaky ReLU", "softplus", "$D_{\\mathrm{far}}$", "SiLU"]
-    for width, most in ((2.5, 1), (3.8, 3), (8.0, 5)):
-        figure, axes = figures.new_figure(width=width)
-        for name in names:
-            axes[0, 0].plot([0, 1], label=name)
-        figures.shared_legend(figure)
-        figure.draw_without_rendering()
-        (shared,) = figure.legends
-        assert shared.get_window_extent().width < 1.02 * figure.bbox.width
-        assert 1 <= shared._ncols <= most
-
-
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
@@ -164,11 +149,6 @@ def test_ticks_of_a_short_logarithmic_axis_are_plain_numbers_others_powers_of_te
     shown = [text for text in texts if text]
     assert shown and set(wanted.split()) <= set(shown)
     assert {"10^" in tick for tick in shown} == {not wanted}
-
-
-def test_panels_are_lettered_beyond_z():
-    letters = [annotations._alphabet(i) for i in (0, 25, 26, 27, 701, 702)]
-    assert letters == ["a", "z", "aa", "ab", "zz", "aaa"]
 
 
 def test_colours_of_a_heatmap_are_linear_unless_asked_otherwise():
@@ -215,15 +195,6 @@ def draw():
     return figure
 
 
-def test_a_legend_is_centred_below_its_panel():
-    figure = draw()
-    figure.draw_without_rendering()
-    (ax,) = figure.axes
-    below, panel = ax.get_legend().get_window_extent(), ax.get_window_extent()
-    assert below.y1 < panel.y0
-    assert below.x0 + below.x1 == pytest.approx(panel.x0 + panel.x1, abs=2)
-
-
 @pytest.mark.parametrize("suffix", saving.FORMATS)
 def test_saved_files_are_deterministic_and_hold_their_provenance(tmp_path, suffix):
     stamp = {"experiment": "demo", "commit": "abc123"}
@@ -264,17 +235,3 @@ def test_a_shared_legend_stays_above_the_footer(tmp_path):
         red, _, blue = np.moveaxis(np.asarray(image, dtype=int), -1, 0)
         ends.append(np.flatnonzero((blue > red + 60).any(axis=1)).max())  # last row of the legend
     assert ends[0] == ends[1] < image.height - 15
-
-
-@pytest.mark.parametrize(
-    "panels, width, height, fits",
-    [(3, 1.5, 0, False), (1, 1.5, 0, False), (3, 7, 1, False), (3, 7, 3, True)],
-)
-def test_a_size_that_leaves_a_panel_no_room_is_refused(panels, width, height, fits):
-    titles = {key: "a long title of a panel" * 2 for key in range(panels)}
-    plot = lambda ax, key: ax.plot([0, 1], label=f"line {key}") and None  # noqa: E731
-    with figures.drawn_in(width, height):
-        figure = figures.panels(titles, plot, x="a long label of the axis", y="y")
-    assert figure.get_figwidth() == width
-    with nullcontext() if fits else refusal("expected a larger figure", SettingError):
-        saving.check_room(figure)

@@ -10,7 +10,6 @@ import pytest
 from runner.contract import Claim, Statement
 from runner.report.compare import claims_table, scorecard
 from runner.report.formatting import (
-    markdown_table,
     number_row,
     place_rows,
     report_text,
@@ -80,10 +79,6 @@ def test_a_report_lists_what_is_not_reproduced_with_its_reason():
     assert "| m, depth 1 |" in text and "| m, depth 0 |" not in text and "a detail" not in text
     assert "a detail" in text_of("", claims_table(()), scores(1.0), ["a detail"])
     assert "published number" not in text_of("", claims_table(()), pd.DataFrame(), [])
-
-
-def test_a_table_without_rows_is_no_text():
-    assert markdown_table("Numbers", ["name"], []) == ""
 
 
 def test_places_name_the_number_that_is_farthest():
