@@ -84,7 +84,7 @@ def order_claim(orders: pd.DataFrame, statement: Statement) -> Claim:
     known = orders["order"].dropna()
     converged = orders["converged"].sum()
     detail = f"{converged} of {orders['starts'].sum()} starts converge to the data"
-    detail += f"; {len(known)} of {len(orders)} problems show an order"
+    detail += f"; their order is measured in {len(known)} of {len(orders)} problems"
     if len(known) < FEWEST:
         detail += f", at least {FEWEST} needed"
         return judge.claim(statement, "inconclusive", detail=detail)
