@@ -272,12 +272,14 @@ class Verified(Protocol):
     def step(self) -> float: ...
     @property
     def reasons(self) -> Sequence[str]: ...
+    @property
+    def inconclusive(self) -> Sequence[str]: ...
 
 
 def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any]:
-    """One row: the columns given (a checkpoint, a part), what was verified, ok (1 or 0), the
-    largest relative error, the node it is at, the tolerance, the step of the differences, "ok" or
-    the reasons in `status`, and the version of the check."""
+    """One row: the columns given (a checkpoint, a part), what was verified, ok (1 or 0; nothing
+    where it is inconclusive), the largest relative error, the node it is at, the tolerance, the
+    step of the differences, "ok" or the reasons in `status`, and the version of the check."""
 
     def error(node: str) -> float:
         value = found.nodes[node]
@@ -287,7 +289,7 @@ def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any
     return {
         **columns,
         "what": what,
-        "ok": int(found.ok),
+        "ok": None if found.inconclusive else int(found.ok),
         "error": found.nodes[worst],
         "where": worst,
         "tolerance": found.tolerance,

@@ -41,11 +41,12 @@ Blocks = Mapping[tuple[str, str], Tensor]
 class Certificate(Estimated):
     """What `verify` found.
 
-    ok: no node is wrong, most nodes and most examples could be told. nodes: relative error of the
+    ok: every node is right. inconclusive: nodes of which nothing can be told, where none is wrong.
+    nodes: relative error of the
     product at each node (or group of parameters). step: of the differences, relative to the size of
     the nodes' outputs. reasons: what is wrong, the node and the likely cause, and notes. noun: what
     nodes are. kinks: examples with a kink within every step (a ReLU so near 0 that rounding decides
-    on which side it is, two equal entries under a maximum), which are not certified. gradients:
+    on which side it is, two equal entries under a maximum), whose slopes differ. gradients:
     what it cost, in gradients of all data. value: the largest of `nodes`; error: 0.
     """
 
@@ -57,6 +58,7 @@ class Certificate(Estimated):
     noun: str = "node"
     kinks: tuple[int, ...] = ()
     gradients: float = 0.0
+    inconclusive: tuple[str, ...] = ()
 
     @property
     def value(self) -> float:
@@ -68,6 +70,8 @@ class Certificate(Estimated):
 
     @property
     def verdict(self) -> str:
+        if self.inconclusive:
+            return "inconclusive"
         return "certified" if self.ok else "NOT certified"
 
     def summary(self) -> str:
@@ -121,14 +125,15 @@ def _told(comparison: Comparison, verdict: Verdict, products: Sequence[Product])
         step = comparison.differences.steps[tried - 1]
     notes = [f"note: {note}" for note in verdict.notes]
     return Certificate(
-        not verdict.wrong,
+        not (verdict.wrong or verdict.untold),
         nodes,
         comparison.tolerance,
         step,
-        (*verdict.wrong, *notes),
+        (*verdict.wrong, *verdict.untold, *notes),
         comparison.differences.noun,
         verdict.kinks,
         comparison.gradients,
+        () if verdict.wrong else tuple(verdict.nodes),
     )
 
 

@@ -271,7 +271,9 @@ class DiagnosisAnalysis(Analysis):
         lines = []
         for row in self.rows("certificate"):
             line = f"{row['what']}: NOT certified"
-            if row["ok"]:
+            if row["ok"] not in (0, 1):
+                line = f"{row['what']}: inconclusive"
+            elif row["ok"]:
                 error = f"{row['error']:.1e}"
                 line = (
                     f"{row['what']}: certified, products within {error} of differences of gradients"

@@ -26,17 +26,22 @@ def certificate_lines(carried: Sequence[bool], rows: Sequence[Row], never: str =
     with_one = sum(carried)
     if never and not with_one:
         return [f"No cell carries a certificate: {never}."]
-    wrong = [row for row in rows if not row["ok"]]
+    wrong = [row for row in rows if row["ok"] == 0]
     lines = [f"NOT certified, {_which(row)}: {row['status']}" for row in wrong]
     if any(_has_no_version(row) for row in wrong):
         lines.append(FIRST_VERSION)
     if with_one:
-        errors = [float(row["error"]) for row in rows if row["ok"]]
+        errors = [float(row["error"]) for row in rows if row["ok"] == 1]
         largest = f", largest relative error {max(errors):.1e}" if errors else ""
         lines.append(
             f"{with_one} of {len(carried)} cells carry a certificate: products against finite "
             f"differences of gradients, {len(errors)} of {len(rows)} agree{largest}."
         )
+        if inconclusive := len(rows) - len(errors) - len(wrong):
+            lines.append(
+                f"{inconclusive} of {len(rows)} certificates are inconclusive: a kink lies within "
+                "every step of the differences, or rounding is too large."
+            )
     if with_one < len(carried):
         lines.append(
             f"{len(carried) - with_one} of {len(carried)} cells carry no certificate: they are "

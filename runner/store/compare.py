@@ -68,14 +68,17 @@ def compare(stored: Tables, measured: Tables, tolerance: float) -> Comparison:
     Floats agree when |a − b| <= tolerance · max(|a|, |b|); everything else must be equal. Columns
     of seconds are times, not results, and are left out; so are the errors in a certificate, which
     are rounding, and a certificate that agrees now. A stored cell without a certificate, or with
-    one that did not agree, is no difference, but said.
+    one that did not agree, and a certificate that is inconclusive now, are no difference, but said.
     """
     note = ""
     if CERTIFICATE in measured and CERTIFICATE not in stored:
         note = "the stored cell has no certificate, it was measured before"
         measured = _without_certificate(measured)
-    elif CERTIFICATE in measured and _agrees(measured[CERTIFICATE]):
-        if not _agrees(stored[CERTIFICATE]):
+    elif CERTIFICATE in measured and not _disagrees(measured[CERTIFICATE]):
+        ok = measured[CERTIFICATE]["ok"]
+        if inconclusive := int(ok.isna().sum()):
+            note = f"{inconclusive} of {len(ok)} rows of the certificate are inconclusive now"
+        elif _disagrees(stored[CERTIFICATE]):
             note = "the stored certificate disagreed, measured again it agrees"
         stored = _without_certificate(stored)
         measured = _without_certificate(measured)
@@ -88,8 +91,8 @@ def compare(stored: Tables, measured: Tables, tolerance: float) -> Comparison:
     return Comparison(tuple(differences), tolerance, note)
 
 
-def _agrees(certificate: pd.DataFrame) -> bool:
-    return bool((certificate["ok"] == 1).all())
+def _disagrees(certificate: pd.DataFrame) -> bool:
+    return bool((certificate["ok"] == 0).any())
 
 
 def _without_certificate(tables: Tables) -> Tables:

@@ -293,23 +293,31 @@ def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
     "part, distance, nodes, reason",
     [
         ("total", 3e-7, ("0",), "blocks are wrong"),
-        ("gauss_newton", 0.0, ("0", "1", "2", "3"), "1.002 times"),
+        ("gauss_newton", 0.0, ("0", "1", "2", "3"), "nothing can be told of node"),
     ],
 )
-def test_blocks_wrong_by_two_thousandths_are_caught_beside_a_kink(part, distance, nodes, reason):
+def test_blocks_wrong_by_two_thousandths_are_not_certified_near_a_kink(
+    part, distance, nodes, reason
+):
     given, measurement = measured(*chain(distance), part, nodes)
     scaled = {pair: 1.002 * block for pair, block in measurement["blocks"].items()}
     found = wrong(reason, *given, blocks=scaled, part=part)
     assert "sum" not in found.reasons[0]
 
 
-def test_a_kink_at_the_point_is_named_and_the_others_are_certified():
+def inconclusive(*given, **more):
+    """A certificate that names the kink in example 2 of 5, and calls nothing wrong."""
+    found = rc.verify(*given, **more)
+    assert found.verdict == "inconclusive" and not found.ok and found.inconclusive, str(found)
+    assert found.kinks == (2,) and "of example 2 of 5" in found.reasons[-1]
+    assert "wrong" not in str(found)
+    return found
+
+
+def test_a_kink_at_the_point_is_named_and_leaves_it_inconclusive():
     given, measurement = measured(*chain(0.0, torch.float64), "total")
-    operator = rc.CurvatureOperator(*given, ["0", "1", "2", "3"])
-    for found in (rc.verify(*given, **measurement), rc.verify(operator)):
-        assert found.ok and found.kinks == (2,) and found.value < 1e-6, str(found)
-        reason = "of example 2 of 5: not certified there, certified on the other 4"
-        assert reason in found.reasons[0] and "wrong" not in str(found)
+    inconclusive(*given, **measurement)
+    inconclusive(rc.CurvatureOperator(*given, ["0", "1", "2", "3"]))
 
 
 def test_a_float32_network_on_the_other_side_than_its_float64_copy_is_told():
@@ -322,8 +330,7 @@ def test_a_float32_network_on_the_other_side_than_its_float64_copy_is_told():
     else:
         raise AssertionError("no such network")
     given, measurement = measured(net, x, y, "gauss_newton")
-    found = rc.verify(*given, **measurement)
-    assert found.ok and found.kinks == (2,) and "of example 2 of 5" in found.reasons[0], str(found)
+    inconclusive(*given, **measurement)
 
 
 def test_ties_under_a_maximum_in_every_example_leave_nothing_to_certify():
@@ -333,17 +340,18 @@ def test_ties_under_a_maximum_in_every_example_leave_nothing_to_certify():
     x[:, :, :4, :4] = 0
     dag = rc.Dag.from_sequential([nn.Sequential(*layers), pool])
     found = wrong("in all 4 examples", dag, x, torch.arange(4) % 3)
-    assert found.kinks == (0, 1, 2, 3)
+    assert found.kinks == (0, 1, 2, 3) and found.verdict == "inconclusive"
 
 
 # ------------------------------------------------------------------------------ over parameters
 
 
-def test_products_over_parameters_are_certified_beside_a_kink():
-    for distance, dtype, most in ((3e-7, torch.float32, 1e-3), (0.0, torch.float64, 1e-6)):
-        net, x, y = chain(distance, dtype)
-        found = rc.verify(ParameterOperator(net, "cross_entropy", (x, y)))
-        assert found.ok and found.value < most
+def test_products_over_parameters_are_certified_near_a_kink_and_open_at_it():
+    net, x, y = chain(3e-7)
+    assert right(ParameterOperator(net, "cross_entropy", (x, y))).value < 1e-3
+    net, x, y = chain(0.0, torch.float64)
+    found = rc.verify(ParameterOperator(net, "cross_entropy", (x, y)))
+    assert found.verdict == "inconclusive" and "wrong" not in str(found)
 
 
 def test_the_gradients_that_are_allowed_end_the_search():

@@ -14,6 +14,16 @@ BAD = Certificate(
     False, {"a": float("nan"), "b": 1.0}, 1e-6, 1e-5, ("products are wrong: first at node 'a'",)
 )
 
+OPEN = Certificate(
+    False,
+    {"a": 1e-8, "b": 0.1},
+    1e-6,
+    1e-5,
+    ("nothing can be told of node 'b'",),
+    kinks=(2,),
+    inconclusive=("b",),
+)
+
 
 def test_a_row_names_the_worst_node_and_the_reason():
     row = certificate_row("blocks", GOOD, checkpoint="final")
@@ -22,6 +32,7 @@ def test_a_row_names_the_worst_node_and_the_reason():
     bad = certificate_row("blocks", BAD)
     assert (bad["ok"], bad["where"]) == (0, "a")
     assert bad["status"] == "products are wrong: first at node 'a'"
+    assert certificate_row("blocks", OPEN)["ok"] is None
 
 
 @pytest.mark.parametrize(
@@ -36,6 +47,7 @@ def test_a_row_names_the_worst_node_and_the_reason():
         ([None], "", "1 of 1 cells carry no certificate"),
         ([None], "it is an audit", "No cell carries a certificate: it is an audit."),
         ([BAD, GOOD], "", "NOT certified, seed=42 blocks: products are wrong;1 of 2 agree"),
+        ([OPEN, GOOD], "", "1 of 2 agree, largest relative error 1.0e-08;1 of 2 certificates are"),
     ],
 )
 def test_what_a_report_says(found, never, expected):
@@ -76,5 +88,9 @@ def test_rounding_in_a_certificate_is_no_difference_and_its_verdict_is():
     assert "the stored certificate disagreed, measured again it agrees" in mended.line()
     assert not compared(GOOD, wrong).agrees
     assert compared(wrong, Certificate(False, {"b": 3e-8}, 1e-6, 1e-4, ("kink",))).identical
+    unclear = compared(GOOD, OPEN)
+    assert unclear.identical
+    assert "1 of 1 rows of the certificate are inconclusive now" in unclear.line()
+    assert compared(OPEN, GOOD).identical
     points = [{"points": pd.DataFrame({"error": [value]})} for value in (1.0, 2.0)]
     assert not compare(*points, 0.0).agrees

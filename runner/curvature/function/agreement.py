@@ -2,7 +2,8 @@
 
 Where one step agrees at a node, its product is right. Else each piece (an example, or all data)
 takes the step whose neighbour agrees best with it. Where none does, a kink lies within every step
-(a ReLU at 0): the piece counts with the value on the side that fits, and is named.
+(a ReLU at 0): the piece is named, and nothing can be told of the nodes that its slopes on both
+sides leave open.
 """
 
 from __future__ import annotations
@@ -126,9 +127,8 @@ class Comparison:
             rows = torch.stack([one.value[v].double() for one in self.tried])
             value[v] = rows[best.to(rows.device), pieces.to(rows.device)]
         turned = kinked.any(1)[best, pieces] & (doubt.amax(0) > self.tolerance / 4)
-        waiting = (turned | (doubt.amax(0) > JUMP)).nonzero().flatten().tolist()
-        candidates = {piece: self._sides(piece) for piece in waiting}
-        return Settled(value, candidates, scales, doubt)
+        waiting = turned | (doubt.amax(0) > JUMP)
+        return Settled(value, scales, doubt, set(waiting.nonzero().flatten().tolist()))
 
     def _scales(self) -> dict[str, float]:
         sizes = {}
@@ -137,72 +137,42 @@ class Comparison:
         least = max(SMALL * max(sizes.values()), 10 * self.rounding / self.tolerance, 1e-300)
         return {v: max(size, least) for v, size in sizes.items()}
 
-    def _sides(self, piece: int) -> list[Vectors]:
-        """The slopes of one piece at every step: central, ahead and behind."""
-        sides = []
-        for one in self.tried:
-            turn = {v: t[piece] for v, t in one.turn.items()}
-            for side in (0.0, 0.5, -0.5):
-                slope = {v: t[piece] + side * turn[v] for v, t in one.value.items()}
-                sides.append(slope)
-        return sides
-
     def beyond_rounding(self, settled: Settled) -> None:
         """Adds kinks so near that a network in lower precision need not be on the same side as its
         float64 copy."""
         reach = 16 * torch.finfo(self.dtype).eps
         ends = [self.differences.at(reach / 10, side * reach).value for side in (-2, 2)]
         self.gradients += 2 * self.differences.cost
-        apart = [_relative(end, settled.scales, settled.value).amax(0) for end in ends]
-        near = torch.stack(apart).amax(0) > self.tolerance / 4
-        for piece in near.nonzero().flatten().tolist():
-            mine = _row(settled.value, piece)
-            sides = [_row(end, piece) for end in ends]
-            settled.candidates[piece] = [*settled.candidates.get(piece, [mine]), *sides]
+        apart = [_relative(end, settled.scales, settled.value) for end in ends]
+        largest = torch.stack(apart).amax(0)
+        near = largest.amax(0) > self.tolerance / 4
+        settled.doubts = settled.doubts + torch.where(near, largest, 0.0)
+        settled.kinks |= set(near.nonzero().flatten().tolist())
 
 
 @dataclass
 class Settled:
-    """The differences of all pieces, what those next to a kink may be instead, and how far
-    neighbouring steps differ, (nodes, pieces)."""
+    """The differences of all pieces, how far neighbouring steps or the slopes on both sides of a
+    kink differ, (nodes, pieces), and the pieces with a kink."""
 
     value: Rows
-    candidates: dict[int, list[Vectors]]
     scales: dict[str, float]
     doubts: Tensor
+    kinks: set[int]
 
     @property
     def doubt(self) -> dict[str, float]:
-        """At each node, of the pieces without a kink, or of all where each has one."""
-        every = range(self.pieces)
-        sure = [piece for piece in every if piece not in self.candidates] or list(every)
-        return dict(zip(self.scales, self.doubts[:, sure].sum(1).tolist(), strict=True))
+        """At each node, of all pieces."""
+        return dict(zip(self.scales, self.doubts.sum(1).tolist(), strict=True))
 
     @property
     def pieces(self) -> int:
         return len(next(iter(self.value.values())))
 
-    def fitted(self, own: Vectors) -> Vectors:
-        """The sum over the pieces, each of the uncertain ones on the side that fits best."""
-        total = {v: rows.sum(0) for v, rows in self.value.items()}
-        for piece, sides in self.candidates.items():
-            rest = {v: t - self.value[v][piece] for v, t in total.items()}
-            trials = []
-            for side in sides:
-                trials.append({v: t + side[v] for v, t in rest.items()})
-            misfits = [self._distance(trial, own) for trial in trials]
-            total = trials[misfits.index(min(misfits))]
-        return total
-
-    def _distance(self, one: Vectors, other: Vectors) -> float:
-        apart = [norm_of(one[v] - other[v]) / scale for v, scale in self.scales.items()]
-        if any(map(math.isnan, apart)):
-            return math.inf
-        return max(apart)
-
-
-def _row(rows: Rows, piece: int) -> Vectors:
-    return {v: vectors[piece] for v, vectors in rows.items()}
+    @property
+    def total(self) -> Vectors:
+        """The sum over the pieces."""
+        return {v: rows.sum(0) for v, rows in self.value.items()}
 
 
 def _relative(rows: Rows, scales: Mapping[str, float], other: Rows | None = None) -> Tensor:
@@ -216,9 +186,11 @@ def _relative(rows: Rows, scales: Mapping[str, float], other: Rows | None = None
 
 @dataclass
 class Verdict:
-    """What is wrong, and notes."""
+    """What is wrong, of which nodes nothing can be told, and notes."""
 
     wrong: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    nodes: dict[str, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     kinks: tuple[int, ...] = ()
 
@@ -229,18 +201,19 @@ class Verdict:
             comparison.tolerance = allowed
             self.notes.append(f"examples are fitted; their loss allows errors of {allowed:.0e}")
         settled = comparison.settled()
-        self._fit(comparison, settled, products)
+        self._compare(comparison, settled, products)
         rounds = comparison.dtype != torch.float64 and comparison.differences.double
         if rounds and not comparison.agree(products):
             comparison.beyond_rounding(settled)
-            self._fit(comparison, settled, products)
-        self.kinks = tuple(sorted(settled.candidates))
+            self._compare(comparison, settled, products)
+        self.kinks = tuple(sorted(settled.kinks))
         if len(self.kinks) == settled.pieces > 1:
-            self.wrong.append(
+            self.untold.append(
                 f"a kink lies within every usable step in all {settled.pieces} examples: the "
                 "second derivative is not defined there, and nothing is certified"
             )
             for product in products:
+                self.nodes |= dict.fromkeys(product.errors)
                 product.errors = dict.fromkeys(product.errors, math.nan)
             return
         for product in products:
@@ -248,12 +221,14 @@ class Verdict:
         if self.kinks and settled.pieces > 1:
             self._name_kinks(comparison.differences.piece, settled.pieces)
 
-    def _fit(self, comparison: Comparison, settled: Settled, products: Sequence[Product]) -> None:
+    def _compare(
+        self, comparison: Comparison, settled: Settled, products: Sequence[Product]
+    ) -> None:
         doubt = {}
         for v, relative in settled.doubt.items():
             doubt[v] = relative * settled.scales[v] if relative < BLUNT else 0.0
         for product in products:
-            product.expected = settled.fitted(product.own)
+            product.expected = settled.total
             now = comparison.errors(product, product.expected, doubt)
             product.errors = {v: min(now[v], product.errors[v]) for v in now}
 
@@ -270,21 +245,18 @@ class Verdict:
             )
         untold = sorted(off.keys() - set(wrong))
         if untold:
-            line = (
+            self.nodes |= dict.fromkeys(untold)
+            self.untold.append(
                 f"nothing can be told of {noun} {some(map(repr, untold), 3)}: a kink within every "
                 "step, or rounding"
             )
-            few = len(untold) < len(product.errors)
-            (self.notes if few else self.wrong).append(line)
 
     def _name_kinks(self, piece: str, pieces: int) -> None:
         count = len(self.kinks)
         noun = piece if count == 1 else f"{piece}s"
-        line = (
-            f"a kink lies within every usable step of {noun} {some(self.kinks, 12)} of {pieces}: "
-            f"not certified there, certified on the other {pieces - count}"
+        self.notes.append(
+            f"a kink lies within every usable step of {noun} {some(self.kinks, 12)} of {pieces}"
         )
-        (self.notes if 2 * count <= pieces else self.wrong).append(line)
 
 
 def _cause(product: Product, tolerance: float) -> str:
