@@ -232,8 +232,7 @@ def decay(activation: str, arch: str, checkpoint: str = "init", **where: Any) ->
     keys = {"estimator": "published", "statistics": "running", "activation": activation}
     keys |= {"arch": arch, "checkpoint": checkpoint, **where}
     distances = _table("exp6_resnet18", "distances")
-    near, far = (mean_of(distances, "R", {**keys, "distance": d}) for d in (0, 4))
-    return near / far
+    return mean_of(distances, "R", {**keys, "distance": 0}, {"distance": 4})
 
 
 def resnet(quantity: str, distance: int = 0, **where: Any) -> float:
@@ -249,7 +248,7 @@ def resnet(quantity: str, distance: int = 0, **where: Any) -> float:
     distances = distances[distances["seed"].isin(trained)]
     keys = {"estimator": "engine", "statistics": "running", "distance": distance, **where}
     if quantity == "decay":
-        return mean_of(distances, "R", keys) / mean_of(distances, "R", {**keys, "distance": 4})
+        return mean_of(distances, "R", keys, {"distance": 4})
     if quantity == "gap":
         return mean_of(distances, "tensor", keys, "gn")
     return mean_of(distances, quantity, keys)

@@ -30,6 +30,12 @@ DAG = (
     *("exp1_resonance", "exp1_deep", "exp1b_spectral_norm", "exp2_bottleneck", "exp3_gn_gap"),
     *("exp3_stochastic", "exp3b_layernorm", "exp4_diamond", "exp5_attention", "exp6_resnet18"),
 )
+REBUILT = (
+    *("exp1_resonance", "exp1_deep", "exp1b_spectral_norm"),
+    *("exp3_gn_gap", "exp3_stochastic", "exp3b_layernorm", "exp4_diamond"),
+)
+"""Experiments whose numbers can be compared in every digit: initial networks and data order are the
+authors'."""
 HSR, ATTENTION = ("hsr_gradient", "hsr_regularization"), ("attention_hessian", "attention_newton")
 EXPERIMENTS = (*DAG, *HSR, *ATTENTION, "ws_bound", "scalar_spectrum")
 """Of the five papers; without the audit."""
@@ -77,7 +83,7 @@ def environment() -> Environment:
     functions = (*published.FUNCTIONS, *contest.FUNCTIONS)
     made.globals |= {function.__name__: function for function in functions}
     made.globals |= {"DAG": DAG, "HSR": HSR, "HSR_BEYOND": HSR_BEYOND, "ATTENTION": ATTENTION}
-    made.globals["EXPERIMENTS"] = EXPERIMENTS
+    made.globals |= {"EXPERIMENTS": EXPERIMENTS, "REBUILT": REBUILT}
     made.filters |= {"exp": math.exp, "fmt": fmt, "positive": abs}
     return made
 

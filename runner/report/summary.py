@@ -151,17 +151,16 @@ def mean_of(
 ) -> float:
     """Mean of a column over the rows with these keys.
 
-    over: of its ratio to another column, or, seed by seed, to its value in the rows with these
-    other keys.
+    over: of its ratio to another column, row by row; or its mean over that in the rows with these
+    other keys: a ratio of means, as papers have it of a decay.
     """
-
     values = _rows_with(table, keys)
     if over is None:
         return float(values[column].mean())
     if isinstance(over, str):
         return float((values[column] / values[over]).mean())
-    below = _rows_with(table, {**keys, **over}).set_index("seed")[column]
-    return float((values.set_index("seed")[column] / below).mean())
+    below = _rows_with(table, {**keys, **over})
+    return float(values[column].mean() / below[column].mean())
 
 
 def _rows_with(table: pd.DataFrame, keys: Mapping[str, Any]) -> pd.DataFrame:

@@ -13,7 +13,8 @@ divergence count runs instead.
 
 Several conditions of one statement (depths, checkpoints) are its parts. A statement is confirmed
 when every part is confirmed, and refuted when one part is refuted at the level corrected for their
-number (Bonferroni).
+number (Bonferroni). The value that is shown is that of the part nearest to its limit, among those
+that have the verdict.
 
 Scope. A paper speaks of the networks that it measured. Where the same networks and images are
 available and the quantity is deterministic (nothing trained, nothing estimated), a statement with
@@ -117,7 +118,7 @@ def bound(
     over_seeds = {name: _limited(statement, s, level, known) for name, s in samples.items()}
     facts = {} if statement.chosen else _facts(same, samples)
     by_facts = {name: Decision(decide(statement.holds(v))) for name, v in facts.items()}
-    made = _joined(statement, samples, over_seeds | by_facts, over=over)
+    made = _joined(statement, samples, over_seeds | by_facts, facts, over=over)
     return _as_facts(made, facts, by_facts, over_seeds)
 
 
@@ -163,7 +164,10 @@ def number(
             facts[name] = samples[name].mean
     threshold = f"{printed:g} ± {margin:.3g}"
     never = only_so_many(statement.n)
-    made = _joined(statement, samples, over_seeds | by_facts, threshold, never=never)
+    # the limits of the equivalence test, so that the part nearest to one of them is shown
+    within = replace(statement, low=printed - margin, high=printed + margin)
+    deciding = {name: facts[name] for name in by_facts}
+    made = _joined(within, samples, over_seeds | by_facts, deciding, threshold, never=never)
     made = _as_facts(made, facts, by_facts, over_seeds)
     if not identical:
         return made
@@ -199,6 +203,15 @@ def _by_probes(
     return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
 
 
+def _nearest(statement: Statement, values: Mapping[str, float]) -> float:
+    """The value of the part nearest to a limit of the statement; NaN where there is none."""
+    limits = [limit for limit in (statement.low, statement.high) if math.isfinite(limit)]
+    known = [value for value in values.values() if not math.isnan(value)]
+    if not known:
+        return NAN
+    return min(known, key=lambda value: min((abs(value - x) for x in limits), default=0.0))
+
+
 def _as_facts(
     made: Claim, facts: Mapping[str, float], by_facts: Decisions, over_seeds: Decisions
 ) -> Claim:
@@ -215,11 +228,8 @@ def _as_facts(
     seeds = [other.seeds_needed for other in undecided if math.isfinite(other.seeds_needed)]
     if seeds:
         text += f"; {max(seeds):g} seeds would decide it for others"
-    decided = {**over_seeds, **by_facts}
-    first = next((name for name, one in decided.items() if one.verdict == made.verdict), "")
     return replace(
         made,
-        statistic=facts[first] if first in by_facts else made.statistic,
         detail=f"{text}; {made.detail}",
         other_seeds={name or WHOLE: over_seeds[name].verdict for name in by_facts},
     )
@@ -259,7 +269,8 @@ def exact(statement: Statement, parts: Mapping[str, float] | float, detail: str 
     if all(math.isnan(value) for value in named.values()):
         return claim(statement, "not run", detail=detail, variants=variants)
     verdict = overall(list(verdicts.values()))
-    value = next(named[name] for name, one in verdicts.items() if one == verdict)
+    deciding = {name: named[name] for name, one in verdicts.items() if one == verdict}
+    value = _nearest(limits, deciding)
     lost = sum(not math.isfinite(value) for value in named.values())
     detail = joined(lost_text(lost, len(named)), detail)
     return claim(statement, verdict, value, detail, variants=variants)
@@ -312,15 +323,17 @@ def _joined(
     statement: Statement,
     samples: Mapping[str, Sample],
     decided: Decisions,
+    facts: Mapping[str, float],
     threshold: str = "",
     over: str = "seeds",
     never: str = "the mean lies on the limit",
 ) -> Claim:
-    """One claim from the samples and verdicts of its parts. never: why it may be that no number of
-    seeds decides."""
+    """One claim from the samples and verdicts of its parts. facts: values that decide a part in
+    the place of its mean; never: why it may be that no number of seeds decides."""
     verdicts = {name: one.verdict for name, one in decided.items()}
     verdict = overall(list(verdicts.values()))
-    deciding = [name for name, one in verdicts.items() if one == verdict]
+    values = {name: sample.mean for name, sample in samples.items()} | dict(facts)
+    deciding = {name: values[name] for name, one in verdicts.items() if one == verdict}
     described = [_described(statement, name, sample) for name, sample in samples.items()]
     text = "nothing measured"
     if described:
@@ -332,7 +345,7 @@ def _joined(
     made = claim(
         statement,
         verdict,
-        samples[deciding[0]].mean if deciding else NAN,
+        _nearest(statement, deciding),
         joined(lost_text(lost, total), text),
         threshold=threshold,
         variants=verdicts if len(verdicts) > 1 else {},

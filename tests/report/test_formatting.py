@@ -61,7 +61,7 @@ def test_a_summary_has_its_numbers_from_the_results():
     text = "{{ numbers(depth=2) }}, {{ numbers(depth=5) }}, {{ mean('t', 'R', seed=1) }}"
     assert filled(text) == "1, 0, 2"
     text = "{{ mean('t', 'R', d=0, over='gn') }}, {{ mean('t', 'R', d=0, over={'d': 4}) }}"
-    assert filled(text) == "2.5, 2"
+    assert filled(text) == "2.5, 2.2"  # a mean of ratios, a ratio of means
     for wrong in ("{{ number('n') }}", "{{ number('m') }}", "{{ statement('c') }}"):
         with refusal("expected one row"):
             filled(wrong)

@@ -76,7 +76,7 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     negligible_blocks = decide.bound("negligible blocks", small)
     return [
         *zeros(published, decide),
-        *smooth(engine, decide),
+        *smooth(engine, with_calibrated_start(tables["distances"], engine), decide),
         *decays(published, exact, decide),
         *coupling(engine, decide),
         negligible_blocks,
@@ -124,9 +124,22 @@ def at_every_checkpoint(name: str, networks: Groups, decide: Judge, statistic: s
     return judge.incomplete(made, missing)
 
 
-def smooth(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
+AS_PUBLISHED = "initial statistics"
+CALIBRATED = "statistics of training images"
+"""Of BatchNorm in the untrained networks. With the initial ones, as published, BatchNorm is the
+identity; after training it never is."""
+
+
+def with_calibrated_start(distances: pd.DataFrame, engine: pd.DataFrame) -> pd.DataFrame:
+    """The exact values, of untrained networks with statistics of training images."""
+    start = chosen(distances, estimator="engine", statistics="calibrated", checkpoint="init")
+    trained = engine[engine["checkpoint"] != "init"]
+    return pd.concat([start.assign(gap=gap), trained], ignore_index=True)
+
+
+def smooth(engine: pd.DataFrame, calibrated: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """H6.2 and Appendix N.8: the gap of SiLU networks before the last segment, and how it changes
-    in training."""
+    in training, from the published start and, as a variant, from calibrated networks."""
     before_head = engine[engine["distance"] < LAST]
     silu = chosen(before_head, activation="silu")
     networks = by_network(silu)
@@ -139,12 +152,17 @@ def smooth(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     yield at_every_checkpoint("gap of SiLU", networks, decide, "min")
     yield decide.bound("gap falls", falls)
     yield decide.bound("gap of the SiLU ResNet at init", start)
-    of_resnet = changes(silu, RESNET, (1, 2, 3), -1)
-    yield decide.bound("ResNet gap falls in training", of_resnet)
-    of_near = changes(silu, PLAIN, (0, 1), 1)
-    yield decide.bound("plain gap grows in training", of_near)
-    of_far = changes(silu, PLAIN, (2, 3), -1)
-    yield decide.bound("plain gap declines in training", of_far)
+    starts = {AS_PUBLISHED: silu, CALIBRATED: chosen(calibrated, activation="silu")}
+    for name, arch, distances, sign in (
+        ("ResNet gap falls in training", RESNET, (1, 2, 3), -1),
+        ("plain gap grows in training", PLAIN, (0, 1), 1),
+        ("plain gap declines in training", PLAIN, (2, 3), -1),
+    ):
+        readings = {
+            start: decide.bound(name, changes(rows, arch, distances, sign))
+            for start, rows in starts.items()
+        }
+        yield decide.together(name, readings, AS_PUBLISHED)
 
 
 def changes(silu: pd.DataFrame, arch: str, distances: tuple[int, ...], sign: int) -> Parts:
