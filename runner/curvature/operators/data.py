@@ -189,8 +189,7 @@ class Data:
             examples = 1 if layout is None else layout.examples
             for start in range(0, examples, max(few, examples // LOOKED_AT)):
                 self.sampled = batch, start
-                sample = self.sample(few)
-                value = float(self.function.value(point, sample[0]))
+                value = float(self.function.value(point, self.sample(few)))
                 if math.isfinite(value):
                     finite = finite or self.sampled
                     if value != 0:
@@ -201,18 +200,14 @@ class Data:
                 f"the loss is not finite ({value}): look at the weights and the data"
             )
 
-    def sample(self, most: int) -> tuple[Batch, Layout | None]:
-        """At most so many examples whose loss is finite, and how they are cut."""
+    def sample(self, most: int) -> Batch:
+        """At most so many examples whose loss is finite."""
         assert self.sampled is not None
         batch, start = self.sampled
         layout = self.layout_of(batch)
-        if layout is None:
-            return batch, None
-        stop = min(start + most, layout.examples)
-        cut = batch
-        if stop - start != layout.examples:
-            cut = layout.cut(batch, start, stop)
-        return cut, layout._replace(examples=stop - start)
+        if layout is None or (start == 0 and most >= layout.examples):
+            return batch
+        return layout.cut(batch, start, min(start + most, layout.examples))
 
     # ------------------------------------------------------------------ with weights
 

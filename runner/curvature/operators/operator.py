@@ -204,13 +204,13 @@ class FunctionOperator(SymmetricOperator):
         self.verdicts.take(outcomes)
 
     def _second_order(self, few: int) -> list[Outcome]:
-        batch, _ = self.data.sample(few)
+        batch = self.data.sample(few)
         wide = 8 * 8 * self.flat.size <= self.settings.memory_budget
         return second_order(self.function, self.values, batch, self.part, wide)
 
     def _check_first_batch(self, plain: tuple[Batch, Own] | None) -> None:
         if plain is None:
-            batch = self.data.sample(CHECKED)[0]
+            batch = self.data.sample(CHECKED)
             plain = batch, own_parameters(self.function, batch)
         self.verdicts.take(same_function(self.function, self.values, *plain))
 
