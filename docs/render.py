@@ -3,7 +3,7 @@ results: `make readme`.
 
 Templates are Jinja, in docs/templates/: docs/reproduction/<name>.md is made from
 reproduction/<name>.md.j2, and what README.md has between its two marks from results.md.j2. A number
-there is a call of a function of `docs.published` or `docs.contest`:
+there is a call of a function of `docs.published`:
 
     The rate of method A is {{ number("ws_bound", "rate", method="a") }} at init.
 
@@ -12,14 +12,13 @@ A test compares the files with their rendering, so that text and results cannot 
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from docs import contest, published
+from docs import published
 from docs.published import fmt
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,8 +38,6 @@ authors'."""
 HSR, ATTENTION = ("hsr_gradient", "hsr_regularization"), ("attention_hessian", "attention_newton")
 EXPERIMENTS = (*DAG, *HSR, *ATTENTION, "ws_bound", "scalar_spectrum")
 """Of the five papers; without the audit."""
-HSR_BEYOND = ("hsr_stochastic", "hsr_flat_training", "hsr_flat_cifar10")
-"""Larger networks than the paper's."""
 
 
 def main() -> None:
@@ -80,11 +77,10 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         trim_blocks=True,
     )
-    functions = (*published.FUNCTIONS, *contest.FUNCTIONS)
-    made.globals |= {function.__name__: function for function in functions}
-    made.globals |= {"DAG": DAG, "HSR": HSR, "HSR_BEYOND": HSR_BEYOND, "ATTENTION": ATTENTION}
+    made.globals |= {function.__name__: function for function in published.FUNCTIONS}
+    made.globals |= {"DAG": DAG, "HSR": HSR, "ATTENTION": ATTENTION}
     made.globals |= {"EXPERIMENTS": EXPERIMENTS, "REBUILT": REBUILT}
-    made.filters |= {"exp": math.exp, "fmt": fmt, "positive": abs}
+    made.filters |= {"fmt": fmt, "positive": abs}
     return made
 
 

@@ -124,6 +124,3 @@ GRADIENT: Alternatives = (
         ),
     ),
 )
-STOCHASTIC: Alternatives = (
-    Alternative("more probes give larger errors", reversed_order("probes"), ("Monte-Carlo rate",)),
-)

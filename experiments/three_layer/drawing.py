@@ -21,7 +21,7 @@ STYLES = PlotStyles(
     ("fitted", "printed"),
     ("lambda_1", "lambda_sup", "lambda_D", "lambda_inf", "lambda_2", "lambda_3", "loss"),
     ("scaled", "cancelling"),  # paths of Theorem 7 of the WS-bound paper
-    ("gd", "hsr", "trace", "asam", "asam_wide", "sam", "sgd", "asam_all"),
+    ("gd", "hsr", "trace", "asam", "asam_wide"),
     ("exact", "numerical"),
     ("mean_term", "std_term"),
     ("measured",),

@@ -12,12 +12,11 @@ A summary is a Jinja template next to the experiment's settings, <experiment>.md
     {{ mean("distances", "R", over="C") }}            mean of a ratio (see `mean_of`)
 
 A summary is left out where cells are missing, unless it contains `PARTIAL`. Numbers are shown with
-three significant digits; `{{ … | fixed(1) }}` gives decimals, `exp` the exponential of a logarithm.
+three significant digits; `{{ … | fixed(1) }}` gives decimals.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -61,7 +60,6 @@ def summary(
     environment = Environment(
         undefined=StrictUndefined, finalize=_shown, autoescape=False, keep_trailing_newline=False
     )
-    environment.filters["exp"] = math.exp
     environment.filters["fixed"] = _fixed
     environment.globals |= Answers(claims, scorecard, tables or {}).functions()
     words = environment.from_string(text).render().split()

@@ -15,7 +15,7 @@ from runner.data import cifar, images
 from runner.data.cifar import Archive, archive, data_root, read
 from runner.data.images import DataError, Split, load, load_images
 from runner.data.synthetic import MEAN, STD, gaussian_classes, linear, wedge
-from runner.kinds.dataset import AttentionData, CifarData, GaussianData, SurrogateData
+from runner.kinds.dataset import AttentionData, CifarData, DigitsData, GaussianData, SurrogateData
 from tests.data.test_fetch import records
 from tests.draws import seeded
 from tests.errors import refusal
@@ -258,5 +258,9 @@ def test_every_kind_is_loaded_by_the_module_of_its_settings():
     assert {n: len(q) for n, (_, q) in splits.test.items()} == {4: 4, 9: 9}
     tokens = load(AttentionData(train=8, validation=4, tokens=3, width=5), Context(seed=1))
     assert tokens.train.inputs.shape == (8, 3, 5)
+    kind = DigitsData()
+    x, y = load(kind, Context(seed=1))
+    assert x.shape == (kind.size, kind.inputs) and set(y.tolist()) == set(range(kind.classes))
+    assert float(x.min()) == 0 and float(x.max()) == 1
     with refusal("expected a function load", DataError):
         load(object(), Context(seed=1))

@@ -54,10 +54,8 @@ ws_bound experiment.protocol=[printed] experiment.activation=[tanh] \
 | expected at least one cell, found none
 hsr_gradient experiment.fixed_sample=50 | fixed_sample: expected 0 to 49, found 50
 hsr_regularization dataset.inputs=3 | decision boundaries
-hsr_flat_training experiment.train=1400 | at most the 1797 examples
-hsr_stochastic experiment.probe_counts=[1] | at least 2
-hsr_stochastic experiment.probe_counts=[] | probe_counts: expected at least one value
-hsr_stochastic experiment.hidden=99999999999999999999 | hidden: expected a whole number of 64 bits
+hsr_gradient experiment.cost_units=[] | cost_units: expected at least one value
+hsr_gradient experiment.hidden=99999999999999999999 | hidden: expected a whole number of 64 bits
 ws_bound dataset.test=[10,10] | dataset.test: expected each value once, found 10 twice
 attention_newton experiment.max_steps=-1 | max_steps: expected a value above zero
 attention_hessian experiment.search=[ascent] experiment.tokens=[8] experiment.width=[8] \

@@ -14,7 +14,7 @@ list
 plan experiment=exp1_resonance
 experiment=exp3_stochastic
 -m experiment=exp3_stochastic seed=42,43
-experiment=hsr_stochastic profile=quick
+experiment=hsr_gradient profile=quick
 report experiment=exp3_stochastic
 report experiment=exp3_stochastic figure=tableN6_discrepancy
 store check

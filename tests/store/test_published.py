@@ -9,11 +9,11 @@ from runner.store.archive import published_root, where_published
 from tests import ROOT
 from tests.errors import refusal
 
-REPORT = ROOT / "outputs" / "published" / "hsr_stochastic"
+REPORT = ROOT / "outputs" / "published" / "exp3_stochastic"
 
 
 def test_a_clone_is_found_by_its_top_folder(tmp_path, monkeypatch):
-    shutil.copytree(REPORT, tmp_path / "clone" / "outputs" / "published" / "hsr_stochastic")
+    shutil.copytree(REPORT, tmp_path / "clone" / "outputs" / "published" / "exp3_stochastic")
     for place in (tmp_path / "clone", tmp_path / "clone" / "outputs" / "published"):
         monkeypatch.setenv("HESS_PUBLISHED", str(place))
         assert published_root() == tmp_path / "clone" / "outputs" / "published"

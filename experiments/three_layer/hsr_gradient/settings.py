@@ -99,26 +99,3 @@ class HsrGradient(ThreeLayerStudy):
         if part in ("influence", "descent"):
             return self.training.steps / 10_000
         return 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class HsrStochastic(c.Experiment):
-    """The bound estimated from random probes (Section VII, future work).
-
-    Settings, each explained in conf/experiment/hsr_stochastic.yaml.
-    """
-
-    version = 2
-    title = "Estimate of the bound from random probes against its closed form"
-    paper = "HSR"
-    paper_seeds = tuple(range(42, 47))
-    reproduces = "nothing printed: what Section VII leaves as future work"
-    measure = "experiments.three_layer.hsr_gradient.probes:measure"
-    analysis = "experiments.three_layer.hsr_gradient.probes:HsrStochasticAnalysis"
-
-    probe_counts: list[int] = c.setting(at_least=2, filled=True)
-    repeats: int = c.setting(above=0)
-    hidden: int = c.setting(above=0)
-
-    def cells(self) -> list[c.Cell]:
-        return [c.Cell({}, 3.0, 0.4)]
