@@ -41,7 +41,7 @@ from runner.curvature.function.vectors import Images, Values, divided, joined
 Loss = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]
 MANY = 1 << 18
-"""Variables from which on vectors go one by one through a graph of convolutions."""
+"""Variables from which on a graph of convolutions is made for products with one vector."""
 
 
 class Point(NamedTuple):
@@ -196,7 +196,7 @@ class Function:
 
     def curved(self) -> AbstractContextManager[object]:
         """Convolutions whose second derivatives are as cheap as first ones, where there are many
-        variables: their graph takes one vector at a time."""
+        variables: several vectors at once cost more in that graph than one after the other."""
         count = sum(t.numel() for t in self.variables.values.values())
         return Convolutions("all") if count >= MANY else nullcontext()
 
