@@ -44,7 +44,7 @@
   }
   function question(query) {
     const words = query.replace(PLACE, " ").toLowerCase().split(/\s+/).filter(Boolean);
-    return { query, places: namedPlaces(query), words };
+    return { places: namedPlaces(query), words };
   }
   function fits(asked, row) {
     return asked.places.every(p => isAt(row, p)) && asked.words.every(w => row.text.includes(w));
