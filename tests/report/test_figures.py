@@ -200,7 +200,7 @@ def test_saved_files_are_deterministic_and_hold_their_provenance(tmp_path, suffi
     stamp = {"experiment": "demo", "commit": "abc123"}
     for name in ("v1.5", "again"):
         saving.save(draw(), tmp_path / name, stamp, suffix=suffix)
-    again, first = sorted(tmp_path.iterdir())
+    again, first = sorted(tmp_path.glob(f"*.{suffix}"))
     assert (again.name, first.name) == (f"again.{suffix}", f"v1.5.{suffix}")
     assert first.read_bytes() == again.read_bytes() and b"abc123" in first.read_bytes()
     if suffix == "png":
