@@ -15,7 +15,8 @@ from runner.contract import kind, setting, since
 from runner.models.activations import ACTIVATIONS
 
 INITIAL = ("named", "published")
-
+CHAIN_INITIAL = (*INITIAL, "he")
+"""Where chains of blocks start; he: He initialisation, which the DAG paper's text names."""
 
 ARCHITECTURES = ("plain", "residual", "plain_sn")
 """Blocks that experiments vary: σ(LayerNorm(W h + b)), h + L^-1/2 σ(W h + b), σ(Ŵ h + b) with ‖Ŵ‖₂
@@ -49,13 +50,14 @@ class MlpModel(BlockChain):
     width: of projection and blocks. norm: LayerNorm in projection and plain blocks; residual blocks
     have none, and the spectral norm takes its place. initial: "published" starts the paper's seeds
     42 to 46 from the published initial networks (any other seed: the project's named streams),
-    "named" starts all from the named streams.
+    "named" starts all from the named streams, "he" draws weights N(0, 2/fan-in) and biases 0 from
+    torch's global stream (`runner.training.initial`).
     """
 
     kind: str = kind("mlp")
     width: int = setting(64, above=0)
     norm: bool = True
-    initial: str = since("named", free=True, choices=INITIAL)
+    initial: str = since("named", free=True, choices=CHAIN_INITIAL)
     archs: ClassVar[tuple[str, ...]] = ARCHITECTURES
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
@@ -80,7 +82,7 @@ class ResidualMlpModel(BlockChain):
     kind: str = kind("residual_mlp")
     width: int = setting(64, above=0)
     norm: bool = True
-    initial: str = since("named", free=True, choices=INITIAL)
+    initial: str = since("named", free=True, choices=CHAIN_INITIAL)
     archs: ClassVar[tuple[str, ...]] = ("residual",)
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
@@ -96,7 +98,7 @@ class BottleneckMlpModel(BlockChain):
     kind: str = kind("bottleneck_mlp")
     width: int = setting(512, above=0)
     narrow: int = setting(64, above=0)
-    initial: str = since("named", free=True, choices=INITIAL)
+    initial: str = since("named", free=True, choices=CHAIN_INITIAL)
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
         shape: dict[str, Any] = {"depth": depth, "width": self.width, "narrow": self.narrow}

@@ -106,6 +106,8 @@ class SpectralLinear(nn.Linear):
     mode, none in evaluation mode; u and v are constants for the gradient.
     """
 
+    STEPS = 15
+    """Iterations when made."""
     u: Tensor
     v: Tensor
 
@@ -113,7 +115,7 @@ class SpectralLinear(nn.Linear):
         super().__init__(inputs, outputs)
         self.register_buffer("u", F.normalize(torch.randn(outputs), dim=0))
         self.register_buffer("v", F.normalize(torch.randn(inputs), dim=0))
-        for _ in range(15):
+        for _ in range(self.STEPS):
             self.iterate()
 
     @torch.no_grad()

@@ -32,7 +32,7 @@ def comparisons():
         yield "exp5_attention", "blocks", at | {"images": 0}, keys, lambda s: s.gap
     for arch, at in (("plain", "init"), ("plain", "final"), ("residual", "init")):
         at = {"depth": 8, "arch": arch, "checkpoint": at}
-        keys = at | {"metric": "rho_max"}
+        keys = at | {"metric": "rho_max", "initial": "published"}
         yield "exp1_resonance", "networks", at | {"images": 0}, keys, lambda s: s.rho
 
 

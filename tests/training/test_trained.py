@@ -12,7 +12,7 @@ from runner.contract import Context
 from runner.data.images import Split, load_images
 from runner.kinds.dataset import CifarData
 from runner.kinds.model import MlpModel
-from runner.models.architectures import diamond
+from runner.models.architectures import diamond, mlp
 from runner.run.config import build_job
 from runner.store.identity import digest
 from runner.training.initial import build, build_with_stream, published_network
@@ -207,6 +207,30 @@ def test_networks_are_layers_built_in_order_after_the_seed(arch):
             assert_close(own.weight / own.sigma(), layer.eval().weight)
         else:
             assert torch.equal(own.weight, layer.weight)
+
+
+@pytest.mark.parametrize("seed", [42, 47])
+@pytest.mark.parametrize("arch", ["plain", "residual", "plain_sn"])
+def test_he_initialisation_draws_every_weight_again_in_order_after_the_network_was_built(
+    arch, seed
+):
+    model = MlpModel(width=5, initial="he")
+    he = model.network(outputs=DATA.classes, depth=3, arch=arch, activation="relu")
+    state = torch.get_rng_state()
+    network, stream = build_with_stream(he, seed)
+    assert torch.equal(torch.get_rng_state(), state) and streams_of("he", seed) == "he"
+    torch.manual_seed(seed)
+    builder = {name: value for name, value in published(arch).items() if name != "initial"}
+    assert builder.pop("builder") == "mlp"
+    mlp(**builder)
+    for stage in network.graph():
+        own = stage.module.linear
+        expected = torch.empty_like(own.weight)
+        nn.init.kaiming_normal_(expected, nonlinearity="relu")
+        assert torch.equal(own.weight, expected) and not own.bias.any()
+        if arch == "plain_sn" and stage.name != "head":
+            assert_close(own.sigma(), torch.linalg.matrix_norm(expected, 2), rtol=0.05, atol=0)
+    assert torch.equal(stream.get_state(), torch.get_rng_state())
 
 
 def test_two_branches_are_built_one_after_the_other():

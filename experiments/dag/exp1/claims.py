@@ -8,7 +8,13 @@ from dataclasses import replace
 
 import pandas as pd
 
-from experiments.dag.protocol.scores import fit_of_means, jackknife, published_start, scored
+from experiments.dag.protocol.scores import (
+    fit_of_means,
+    jackknife,
+    printed,
+    published_start,
+    scored,
+)
 from experiments.dag.protocol.statements import TABLES, Groups, Judge, Parts
 from experiments.dag.protocol.summary import (
     ENDS,
@@ -22,6 +28,7 @@ from experiments.dag.protocol.summary import (
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.tables import chosen, ratios, seed_values
+from runner.training.streams import PUBLISHED
 
 VARIANT = ["depth", "arch", "checkpoint"]
 TEXT = "L={depth} {checkpoint}"
@@ -199,6 +206,11 @@ def largest_step(part: pd.DataFrame, value: str) -> list[float]:
     """Pseudovalues over seeds of the largest step d → d + 1 of the mean over seeds."""
     wide = per_seed(part, value)
     return jackknife(wide, lambda t: float(t.mean().diff().max()))
+
+
+def printed_values(name: str) -> pd.DataFrame:
+    """The printed numbers of a reference file, once."""
+    return chosen(printed(name), initial=PUBLISHED)
 
 
 def measured(tables: Tables) -> pd.DataFrame:

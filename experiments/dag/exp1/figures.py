@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.exp1.claims import VARIANT
+from experiments.dag.exp1.claims import VARIANT, printed_values
 from experiments.dag.protocol.drawing import (
     BARS,
     DISTANCE,
@@ -23,7 +23,6 @@ from experiments.dag.protocol.drawing import (
     mark,
     titles,
 )
-from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import at_ends, first, over_seeds
 from runner import stats
 from runner.report import figures
@@ -121,7 +120,7 @@ def _marks(points: Points, table: str = "") -> Marks:
             return
         ends_of_curve = (("R_d0", 0), ("R_dLminus1", depth - 1))
         for metric, distance in ends_of_curve:
-            published = chosen(printed(table), depth=depth, metric=metric)
+            published = chosen(printed_values(table), depth=depth, metric=metric)
             for (arch,), rows in groups(published, ["arch"]):
                 ends = at_ends(rows)
                 hollow(ax, [distance] * len(ends), ends, arch)

@@ -3,7 +3,7 @@ values, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from statistics import fmean
 from typing import Any, ClassVar
@@ -13,18 +13,25 @@ import pandas as pd
 from experiments.dag.alternatives import DEEP, RESONANCE, SPECTRAL_NORM
 from experiments.dag.exp1 import claims, deep_claims, figures as draw, spectral_norm_claims
 from experiments.dag.exp1.claims import log_end, log_fall
-from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
+from experiments.dag.exp1.settings import (
+    DESCRIBED,
+    DESCRIBED_TRAINED,
+    Exp1Deep,
+    Exp1Resonance,
+)
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
-from experiments.dag.protocol.scores import printed
+from experiments.dag.protocol.scores import described
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import ENDS, first
-from runner.contract import Claim, Figures, Statement
+from runner.contract import Claim, Figures, Statement, Tables
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
+from runner.training.streams import HE, PUBLISHED
 
 VARIANT = ("depth", "arch")
+VALUE_KEYS = (*VARIANT, "checkpoint")
 DYNAMICS = {
     "rho": "spectral norm\n" + r"$\rho_{\max}$ (largest)",
     "lyapunov_1": "Lyapunov exponent\n" + r"$\lambda_1$ by QR",
@@ -65,7 +72,7 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     def figures(self) -> Figures:
         distances = self.tables["distances"]
         networks = self.tables["networks"]
-        paper = printed(self.experiment.claimed)
+        paper = claims.printed_values(self.experiment.claimed)
         coupling = partial(draw.coupling, distances, self._points("C"))
         dynamics = partial(draw.dynamics, networks, DYNAMICS, paper)
         return {
@@ -109,7 +116,21 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         return claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:
-        return self.rounded(claims.measured(self.tables))
+        own = self.rounded(claims.measured(self.tables))
+        return self.with_described(own, claims.measured)
+
+    def with_described(
+        self, own: pd.DataFrame, measured: Callable[[Tables], pd.DataFrame]
+    ) -> pd.DataFrame:
+        """Measured values of the published networks, and of those with He initialisation, as the
+        text says, as far as they are stored."""
+        values = [own.assign(initial=PUBLISHED)]
+        for name, untrained in ((DESCRIBED, True), (DESCRIBED_TRAINED, False)):
+            if name in self.beside:
+                found = measured(self.beside[name])
+                wanted = found[found["checkpoint"].eq("init") == untrained]
+                values.append(described(wanted, VALUE_KEYS).assign(initial=HE))
+        return pd.concat(values, ignore_index=True)
 
     def notes(self) -> list[str]:
         companion = self.beside.get(WITHOUT_NORM, {})
@@ -166,7 +187,8 @@ class DeepAnalysis(ResonanceAnalysis):
         return deep_claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:
-        return deep_claims.measured(self.tables)
+        own = deep_claims.measured(self.tables)
+        return self.with_described(own, deep_claims.measured)
 
 
 def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str]:

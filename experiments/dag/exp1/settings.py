@@ -5,24 +5,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import (
     ACTIVATIONS,
     DEEPER,
     WITHOUT_NORM,
     InterLayer,
+    companion,
     companions,
     without_norm,
 )
 from runner import contract as c
 from runner.kinds.model import ARCHITECTURES, BlockChain
-from runner.training.streams import PUBLISHED_SEEDS
+from runner.training.streams import HE, PUBLISHED, PUBLISHED_SEEDS
+
+DESCRIBED = "as described"
+DESCRIBED_TRAINED = "as described, trained"
+"""Networks with He initialisation, as the text says (Section 5.1, Appendix N.1), before training
+and, where they are measured, through it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exp1Resonance(InterLayer):
-    """Settings, each explained in conf/experiment/exp1_resonance.yaml."""
+    """Settings, each explained in conf/experiment/exp1_resonance.yaml.
+
+    described_archs: the blocks whose printed values depend on the initialisation that the text
+    names.
+    """
 
     title = "Resonance and coupling decay with the distance between layers"
     reproduces = "Figs. 2, 3; Table 2"
@@ -32,6 +42,7 @@ class Exp1Resonance(InterLayer):
         "12 would decide 'plain R² of log R', 13 'cancellation', 20 'scale of R at the end'"
     )
     analysis = "experiments.dag.exp1.report:ResonanceAnalysis"
+    described_archs: ClassVar[tuple[str, ...]] = ("plain", "residual")
 
     depth: list[int] = c.grid(above=0)
     arch: list[str] = c.grid(choices=ARCHITECTURES)
@@ -59,14 +70,33 @@ class Exp1Resonance(InterLayer):
         )
 
     def companions(self) -> Mapping[str, c.Companion]:
-        """Those of all experiments on images, and untrained plain networks without LayerNorm
-        (Section 5.1's norms)."""
+        """Those of all experiments on images, networks with the initialisation that the text names,
+        and untrained plain networks without LayerNorm (Section 5.1's norms)."""
         found = companions(self)
+        if found:
+            found |= self._as_described()
         with_norm = self.model.kind == "mlp" and getattr(self.model, "norm", False)
         if type(self) is not Exp1Resonance or not found or not with_norm:
             return found
         plain = without_norm(self, self.model, arch=["plain"], depth=[12, 32])
         return {**found, WITHOUT_NORM: plain}
+
+    def _as_described(self) -> dict[str, c.Companion]:
+        """Networks with He initialisation on the paper's images, where the settings' own are the
+        published ones."""
+        archs = [arch for arch in self.arch if arch in self.described_archs]
+        model: Any = self.model
+        if getattr(model, "initial", "") != PUBLISHED or not archs:
+            return {}
+        changes: dict[str, Any] = {
+            "model": replace(model, initial=HE),
+            "metric": replace(self.metric, subsamples=0),
+            "arch": archs,
+        }
+        return {
+            DESCRIBED: companion(self, PUBLISHED_SEEDS, untrained=True, **changes),
+            DESCRIBED_TRAINED: companion(self, PUBLISHED_SEEDS, **changes),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +109,7 @@ class Exp1bSpectralNorm(Exp1Resonance):
     claimed = "exp1b_spectral_norm"
     replication_seeds = ()
     analysis = "experiments.dag.exp1.report:SpectralNormAnalysis"
+    described_archs = ("residual",)
 
     def companions(self) -> Mapping[str, c.Companion]:
         """Those of Exp. 1, and plain networks of 32 blocks on the paper's images alone

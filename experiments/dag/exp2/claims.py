@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.dag.exp2.settings import DESCRIBED_WIDTH, PUBLISHED_WIDTH
-from experiments.dag.protocol.scores import jackknife, paired, printed, probes
+from experiments.dag.protocol.scores import described, jackknife, paired, printed, probes
 from experiments.dag.protocol.statements import TABLES, Groups, Judge, Parts
 from experiments.dag.protocol.summary import ENDS, at_ends, first, in_percent, long_format, per_seed
 from runner import stats
@@ -23,7 +23,6 @@ from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
 from runner.stats.tables import chosen, groups
-from runner.training.streams import PUBLISHED_SEEDS
 
 NAME = "exp2_bottleneck"
 KEYS = ["depth", "d_u", "checkpoint"]
@@ -278,8 +277,4 @@ def as_described(tables: Tables) -> pd.DataFrame:
     rows = first(tables["far"])
     exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
     found = pd.concat([exact, accuracy(tables)], ignore_index=True)
-    seeds = found.pivot(index=["metric", *KEYS], columns="seed", values="value")
-    enough = seeds[seeds.count(axis=1) >= judge.FEWEST_SEEDS]
-    values = enough.reindex(columns=list(PUBLISHED_SEEDS)).reset_index()
-    rows = values.melt(["metric", *KEYS], var_name="seed")
-    return rows.assign(paired=False, base_width=DESCRIBED_WIDTH)
+    return described(found, KEYS).assign(base_width=DESCRIBED_WIDTH)

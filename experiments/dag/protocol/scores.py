@@ -19,7 +19,7 @@ from experiments.dag.protocol.summary import first, images_component, long_forma
 from runner.contract import Tables
 from runner.report.reference import read_reference, reference_path
 from runner.stats import linear, log_linear
-from runner.stats.intervals import Pseudovalues
+from runner.stats.intervals import FEWEST_SEEDS, Pseudovalues
 from runner.stats.tables import chosen, groups
 from runner.training.streams import PUBLISHED_SEEDS
 
@@ -122,6 +122,16 @@ def probes(
     several = noise[noise["count"] > 2]
     noise = several[[*keys, "rounding_std", "rounding_df"]]
     return values.merge(noise, on=keys, how="left")
+
+
+def described(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Values of networks as a paper describes them, one row per seed, where enough seeds are
+    measured to judge them; NaN for a published seed that others leave out."""
+    seeds = values.pivot(index=["metric", *keys], columns="seed", values="value")
+    enough = seeds[seeds.count(axis=1) >= FEWEST_SEEDS]
+    by_keys = enough.reindex(columns=list(PUBLISHED_SEEDS)).reset_index()
+    rows = by_keys.melt(["metric", *keys], var_name="seed")
+    return rows.assign(paired=False)
 
 
 def published_start(tables: Tables, **keys: object) -> bool:

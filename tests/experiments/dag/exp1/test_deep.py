@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from experiments.dag.exp1.settings import DESCRIBED, DESCRIBED_TRAINED
 from experiments.dag.protocol.estimates import (
     estimated_metrics,
     estimates_by_distance,
@@ -63,7 +64,7 @@ def deep(**changes):
 
 
 def test_every_statement_and_published_value_is_found():
-    complete(PAPER, "exp1_deep", deep(), 32)
+    complete(PAPER, "exp1_deep", deep(), 64, (DESCRIBED, DESCRIBED_TRAINED))
 
 
 @pytest.mark.slow

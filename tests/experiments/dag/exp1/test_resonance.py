@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 from itertools import product
 
 import pandas as pd
 import pytest
 
 from experiments.dag.exp1.report import norms_note
+from experiments.dag.exp1.settings import DESCRIBED, DESCRIBED_TRAINED
 from experiments.dag.protocol.inter_layer import DEEPER
 from experiments.dag.protocol.summary import FIRST
 from runner.contract import analyse
@@ -17,11 +19,13 @@ from tests.experiments.dag.inter_layer_tables import (
     end_to_end,
     origin,
     quick,
+    scores,
 )
 from tests.experiments.tables import changed, check, claims_of, grid, verdicts
 from tests.slow import slow
 
 PAPER = preview("exp1_resonance")
+BOTH_DESCRIBED = (DESCRIBED, DESCRIBED_TRAINED)
 
 
 def test_the_grid_is_the_papers():
@@ -111,7 +115,7 @@ def test_one_seed_decides_nothing():
 
 
 def test_every_statement_and_published_value_is_found():
-    complete(PAPER, "exp1_resonance", decay(), 42)
+    complete(PAPER, "exp1_resonance", decay(), 84, BOTH_DESCRIBED)
     check(PAPER, decay(depths=(8,)), not_run="norms at L=12")
 
 
@@ -160,7 +164,7 @@ def test_spectral_norm_claims():
     low = {"arch": "plain_sn", "depth": [12, 16]}
     tables["networks"] = changed(networks, low, test_accuracy=0.1)
     check(experiment, tables, confirmed="accuracy drops; accuracy of residual networks")  # 49.8
-    complete(experiment, "exp1b_spectral_norm", tables, 30)
+    complete(experiment, "exp1b_spectral_norm", tables, 45, BOTH_DESCRIBED)
 
 
 def falling(depth, orders, arch="plain_sn"):
@@ -178,6 +182,47 @@ def test_the_fall_of_norms_of_section_5_is_that_of_spectral_normalisation_at_bot
     assert not [word for word in ("0.50", "L = 16", "final") if word in told]
     assert "L = 32 init" not in norms_note(distances, None)[0]
     assert norms_note(falling(16, 5.5), None) == []
+
+
+def test_networks_as_described_start_from_he_initialisation_and_have_cells_of_their_own():
+    job = build_job(["experiment=exp1_resonance"])
+    beside = job.experiment.companions()
+    untrained, trained = (beside[name].experiment for name in BOTH_DESCRIBED)
+    assert untrained.untrained and not trained.untrained
+    assert {cell.params["arch"] for cell in untrained.cells()} == {"plain", "residual"}
+    (settings,) = {untrained.network_settings(cell)["initial"] for cell in untrained.cells()}
+    assert settings == "he" and DESCRIBED not in untrained.companions()
+    ids = [Identity.of(job.name, e, 1, "cpu").key for e in (job.experiment, untrained, trained)]
+    assert len(set(ids)) == 3
+    control = preview("exp1b_spectral_norm").companions()[DESCRIBED].experiment
+    assert {cell.params["arch"] for cell in control.cells()} == {"residual"}
+    assert (
+        DESCRIBED
+        not in build_job(
+            ["experiment=exp1_resonance", "model.initial=named"]
+        ).experiment.companions()
+    )
+
+
+def test_networks_as_described_are_judged_apart_and_the_trained_ones_where_they_are_stored():
+    made, other = decay(), decay()
+    other["networks"] = other["networks"].assign(rho=9.0)
+    before = {name: table.query("checkpoint == 'init'") for name, table in other.items()}
+    untrained = scores(replace(analyse(PAPER, made), beside={DESCRIBED: before}), "exp1_resonance")
+    rho = untrained.query("metric == 'rho_max' and way == 'as described'").set_index("checkpoint")
+    assert (
+        set(rho.loc["init"].measured_mean) == {9.0} and rho.loc["final"].verdict.eq("not run").all()
+    )
+    own = untrained.query("way != 'as described'")
+    assert not (own.measured_mean == 9.0).any() and "not run" not in set(own.verdict)
+    both = dict.fromkeys(BOTH_DESCRIBED, other)
+    trained = scores(replace(analyse(PAPER, made), beside=both), "exp1_resonance")
+    rho = trained.query("metric == 'rho_max' and way == 'as described'")
+    assert set(rho.measured_mean) == {9.0} and set(rho.n) == {5}
+    lost = {name: table.query("seed != 46") for name, table in before.items()}
+    lacking = scores(replace(analyse(PAPER, made), beside={DESCRIBED: lost}), "exp1_resonance")
+    rows = lacking.query("way == 'as described' and checkpoint == 'init'")
+    assert set(rows.verdict) == {"inconclusive"}
 
 
 def test_cells_of_the_deeper_companion_of_spectral_normalisation_are_not_its_own():
