@@ -213,6 +213,44 @@ def tightness():
     assert (loose > medians.loc[["sigmoid", "softplus", "gelu"]].max()).all()
 
 
+@check("ws_bound.md", "those of the printed rule only at 0.01 and 0.02")
+def traces_of_fig_9():
+    ends = unique(activation="sigmoid")
+    largest = ends.groupby(["protocol", "rate", "seed"])[["trace", "trace_of_square"]].max()
+    reach = (largest >= [150 / 1.05, 7500 / 1.05]).all(axis=1).groupby(["protocol", "rate"]).any()
+    assert set(reach[reach].index) == {("fitted", 0.01), ("printed", 0.01), ("printed", 0.02)}
+    assert 40 < largest.loc["printed", 0.1].trace.max() < 60
+
+
+@check("ws_bound.md", "at the points continued downhill by 0.0102 (p = 0.001)")
+def gain_downhill():
+    draws = rows("ws_bound", "draws", stage="polished", test_samples=1000)
+    gain = draws.f1_low - draws.f1_high
+    assert f"{gain.mean():.3g}" == "0.0102" and f"{wilcoxon(gain).pvalue:.2g}" == "0.001"
+
+
+@check("README.md", "the latter seems to rise")
+@check("dag.md", "so that it seems to rise in the plain network")
+def gap_of_silu_in_training():
+    distances = rows("exp6_resnet18", "distances", estimator="engine", activation="silu")
+    near = distances[distances.distance == 1]
+    gaps = (near.tensor / near.gn).groupby([near.arch, near.statistics, near.checkpoint]).mean()
+    for arch in ("resnet18", "plain_resnet18"):
+        assert gaps[arch, "calibrated", "init"] > 3 > 0.3 > gaps[arch, "running", "final"]
+    plain = gaps["plain_resnet18", "running"]
+    assert plain["init"] < plain["final"]
+
+
+@check("dag.md", "Neither network ends below the loss of the best constant")
+def loses_to_a_constant():
+    ends = rows("exp5_attention", "networks", protocol="recovered", checkpoint="final")
+    generator = np.random.default_rng(0)
+    norms = np.linalg.norm(generator.standard_normal((20_000, 128)), axis=1) / math.sqrt(128)
+    constant = norms.var() + 0.1**2
+    losses = ends.groupby("network").test_loss.mean()
+    assert losses["attention"] > 1.5 * constant and losses["flat_mlp"] > 1.5 * constant
+
+
 @check("ws_bound.md", "and in some the bound is smaller at N = 10")
 def width():
     ends = unique(protocol="printed", rate=0.1)
