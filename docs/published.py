@@ -68,7 +68,7 @@ def agreeing(*experiments: str) -> int:
     return sum(numbers(*experiments, verdict=word) for word in ("exact match", "reproduced"))
 
 
-OF_WAYS = ("protocol", "network", "base_width", "probes")
+OF_WAYS = ("protocol", "network", "base_width", "probes", "initial", "power_steps")
 """Keys of a scorecard in which the ways to one printed number may differ."""
 
 

@@ -26,6 +26,7 @@ from tests.experiments.dag.inter_layer_tables import (
     complete,
     end_to_end,
     kept,
+    scores,
 )
 from tests.experiments.tables import changed, check, claims_of, grid
 
@@ -160,7 +161,7 @@ def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False, last=0.0):
 
 
 def test_every_statement_and_published_value_is_found():
-    complete(PAPER, "exp6_resnet18", tables(full=True), 168)
+    complete(PAPER, "exp6_resnet18", tables(full=True), 244)
     assert set(claims_of(PAPER, {"networks": pd.DataFrame()})) == set(PAPER.says)
 
 
@@ -220,6 +221,27 @@ def test_published_averages_of_d_leave_out_negligible_blocks(factor, mean):
     faint = found["pairs"].assign(R=size, D=50.0)
     found["pairs"] = pd.concat([found["pairs"], faint])
     assert set(analyse(PAPER, found).measured().query("metric == 'D'")["value"]) == {mean}
+
+
+def test_the_stable_rank_as_described_is_that_without_power_steps():
+    found = tables(full=True)
+    pairs = found["pairs"]
+    exact = pairs["estimator"] == "engine"
+    found["pairs"] = pairs.assign(D=pairs["D"].mask(exact, 3.0))
+    rows = scores(analyse(PAPER, found), "exp6_resnet18").query("metric == 'D'")
+    described = rows["way"] == "as described"
+    assert set(rows[described].measured_mean) == {3.0} and described.sum() == 20
+    assert set(rows[~described].measured_mean) == {2.0} and set(rows.n) == {5}
+
+
+@pytest.mark.parametrize("base, verdict", [(0.8, "confirmed"), (1.2, "refuted")])
+def test_the_coupling_of_calibrated_networks_is_a_variant(base, verdict):
+    found = tables(full=True)
+    d = found["distances"]
+    calibrated = d["C"].mask(d["statistics"] == "calibrated", base ** d["distance"])
+    made = claims_of(PAPER, found | {"distances": d.assign(C=calibrated)})["C monotone"]
+    assert made.verdict == "confirmed"
+    assert ("refuted" in made.variants.values()) == (verdict == "refuted")
 
 
 def test_the_figure_of_table_8_shows_the_final_checkpoint_alone():
