@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from experiments.paper_audit.checks import Worked, worked
+from experiments.paper_audit.corrections import CLASSES, scope
 from experiments.paper_audit.effects import EXAMPLES, NUMBERS
 from experiments.paper_audit.measure import NOT_WORKED, Row
 from experiments.paper_audit.papers import errata
 
 
-def entries(key: str, rows: list[Row]) -> list[Row]:
+def entries(key: str, rows: list[Row], trials: Sequence[Row] = ()) -> list[Row]:
     """The errata of one paper with the numbers of a run: classes A to E by root cause, then the
     places not checked.
 
-    Keys: paper, id, place, class, verdict, printed, corrected, elsewhere (the paper's own right
-    line), consequence, experiments (what the correction changes there), also_affects (places),
-    authors_view, worked_checks.
+    rows: of clauses; trials: of corrections on the family of simplest networks.
+    Keys: paper, id, label ("A4"), place, class, verdict, printed, corrected, elsewhere (the paper's
+    own right line), consequence, experiments (what the correction changes there), also_affects
+    (places), authors_view, reply (why it does not save the line), worked_checks, tried (members of
+    the family, largest error and whether the correction holds), outside (members and reasons).
     """
     by_root: dict[str, list[Row]] = {}
     for row in rows:
         by_root.setdefault(row["root"], []).append(row)
     listed = []
-    by_class = sorted(errata(key)["erratum"], key=lambda erratum: str(erratum["kind"]))
+    by_class = sorted(errata(key)["erratum"], key=_class_and_number)
     for erratum in by_class:
         affected = by_root.get(erratum["id"], [])
         verdict = _worst_verdict(affected)
         entry = _entry(key, erratum, affected, verdict)
+        if erratum["kind"] in CLASSES:
+            of_entry = [row for row in trials if row["erratum"] == erratum["id"]]
+            entry["tried"] = [_trial(row) for row in of_entry]
+            entry["outside"] = dict(scope(key, erratum).outside)
         listed.append(entry)
     for place in errata(key)["unchecked"]:
         unchecked = {"place": place["place"], "kind": "E", "view": place["reason"]}
         entry = _entry(key, unchecked, [], "not checked")
         listed.append(entry)
     return listed
+
+
+def _class_and_number(erratum: Row) -> tuple[str, int]:
+    return str(erratum["kind"]), int(erratum["number"])
+
+
+def _trial(row: Row) -> Row:
+    return {"member": row["member"], "error": row["error"], "holds": bool(row["holds"])}
 
 
 def _entry(key: str, erratum: Row, rows: list[Row], verdict: str) -> Row:
@@ -41,6 +58,7 @@ def _entry(key: str, erratum: Row, rows: list[Row], verdict: str) -> Row:
     return {
         "paper": key,
         "id": name,
+        "label": f"{erratum['kind']}{erratum.get('number', '')}",
         "place": erratum["place"],
         "class": erratum["kind"],
         "verdict": verdict,
@@ -51,7 +69,10 @@ def _entry(key: str, erratum: Row, rows: list[Row], verdict: str) -> Row:
         "experiments": experiments,
         "also_affects": places,
         "authors_view": erratum["view"],
+        "reply": erratum.get("reply", ""),
         "worked_checks": _worked_checks(erratum, rows),
+        "tried": [],
+        "outside": {},
     }
 
 

@@ -1,8 +1,8 @@
 """The simplest networks, on which every correction of the errata is tried.
 
-A correction is a statement of ours and has to hold for every network that it speaks of, not for the
-papers' networks alone. An author refutes a false one with a network that fits on one line, so the
-family has those networks. It was fixed before the corrections were tried on it; an entry of
+A correction is a claim of this project and has to hold for every network that it speaks of, not for
+the papers' networks alone. An author refutes a false one with a network that fits on one line, so
+the family has those networks. It was fixed before the corrections were tried on it; an entry of
 errata.toml names the members to which its assumptions apply, and says why the others are outside.
 """
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from experiments.paper_audit.checks import Outcome, worked
+from experiments.paper_audit.corrections import trials
 from experiments.paper_audit.dag import zeros
 from experiments.paper_audit.papers import ZEROS, Clause, clauses, errata, keys, verdict
 from runner.contract import Cell, Context, Experiment
@@ -25,7 +26,7 @@ def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Any]:
     if source == ZEROS:
         return {"zeros": zeros.rows()}
     rows = check_all(clauses(source), ctx.progress)
-    return {"formulas": rows}
+    return {"formulas": rows, "corrections": trials(source)}
 
 
 def check(clause: Clause) -> Row:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from experiments.paper_audit.family import MEMBERS
 from experiments.paper_audit.measure import Row
 from experiments.paper_audit.papers import CLASSES, errata
 
@@ -71,10 +72,10 @@ def _latex(text: str) -> str:
     r"""A formula without vertical bars, which would end a cell.
 
     >>> _latex(r"\|x\| = |x|")
-    '$\\Vert x\\Vert  = \\vert x\\vert $'
+    '$\\Vert{}x\\Vert{} = \\vert{}x\\vert{}$'
     """
-    without_norms = text.replace("\\|", "\\Vert ")
-    return "$" + without_norms.replace("|", "\\vert ") + "$"
+    without_norms = text.replace("\\|", "\\Vert{}")
+    return "$" + without_norms.replace("|", "\\vert{}") + "$"
 
 
 def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
@@ -97,8 +98,8 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
     if by_class["A"]:
         lines += ["## A. Major errors", ""]
     major = by_class["A"]
-    for number, entry in enumerate(major, start=1):
-        lines += _major(f"A{number}", entry)
+    for entry in major:
+        lines += _major(entry)
     if by_class["B"]:
         lines += _minor(by_class["B"])
     lines += folded(f"C to E: {_class_counts(by_class, 'CDE')}", _others(by_class))
@@ -124,7 +125,7 @@ def _bullets(texts: Mapping[str, str]) -> list[str]:
     return [f"- *{name}:* {text}" for name, text in texts.items() if text]
 
 
-def _major(label: str, entry: Row) -> list[str]:
+def _major(entry: Row) -> list[str]:
     """A major error in full."""
     shown = {
         "Printed": code(entry["printed"]),
@@ -134,11 +135,13 @@ def _major(label: str, entry: Row) -> list[str]:
     }
     further = {
         "Authors' view": entry["authors_view"],
+        "Why the error stands": entry["reply"],
         "Right elsewhere in the paper": entry["elsewhere"],
         "Experiments": entry["experiments"],
         "Also affects": _affects(entry),
+        "Correction on the simplest networks": _tried(entry),
     }
-    lines = [f"### {label}. {entry['place']}", "", *_bullets(shown), ""]
+    lines = [f"### {entry['label']}. {entry['place']}", "", *_bullets(shown), ""]
     return lines + folded("Authors' view and effects", _bullets(further))
 
 
@@ -146,17 +149,23 @@ def _minor(listed: list[Row]) -> list[str]:
     """Class B as a table; folded: consequences, worked checks and views."""
     formulas = []
     remarks = []
-    for number, entry in enumerate(listed, start=1):
-        label = f"B{number}"
+    for entry in listed:
+        label = entry["label"]
         printed = code(entry["printed"])
         corrected = _latex(entry["corrected"])
         formulas.append((label, entry["place"], printed, corrected))
-        remark = (label, entry["consequence"], _worked(entry), _view(entry))
+        remark = (label, entry["consequence"], _worked(entry), _view(entry), _tried(entry))
         remarks.append(remark)
     lines = ["## B. Minor errors", ""]
     header = ("error", "place", "printed", "corrected")
     lines += [*table(header, formulas), ""]
-    columns = ("error", "consequence", "worked check", "authors' view")
+    columns = (
+        "error",
+        "consequence",
+        "worked check",
+        "authors' view, and why the error stands",
+        "correction on the simplest networks",
+    )
     details = table(columns, remarks)
     return lines + folded("B: consequences, worked checks and the authors' view", details)
 
@@ -174,8 +183,29 @@ def _worked(entry: Row) -> str:
     return f"{shown['instance']}: {values}."
 
 
+def _tried(entry: Row) -> str:
+    """Members of the family on which the correction holds, or fails, and why others are outside."""
+    texts = []
+    held = [trial for trial in entry["tried"] if trial["holds"]]
+    if held:
+        members = ", ".join(trial["member"] for trial in held)
+        texts.append(f"holds: {members}")
+    for trial in entry["tried"]:
+        if not trial["holds"]:
+            texts.append(f"**fails**: {trial['member']}, by {trial['error']:.2g}")
+    by_reason: dict[str, list[str]] = {}
+    for member, reason in entry["outside"].items():
+        by_reason.setdefault(reason, []).append(member)
+    for reason, members_outside in by_reason.items():
+        outside = "all" if len(members_outside) == len(MEMBERS) else ", ".join(members_outside)
+        texts.append(f"outside ({reason}): {outside}")
+    return "; ".join(texts)
+
+
 def _view(entry: Row) -> str:
     view = str(entry["authors_view"])
+    if entry["reply"]:
+        view += f" *But:* {entry['reply']}"
     if entry["elsewhere"]:
         view += f" The paper has it right elsewhere: {entry['elsewhere']}."
     return view
@@ -191,15 +221,16 @@ def _others(by_class: ByClass) -> list[str]:
     body = []
     for kind in "CDE":
         errors = [entry for entry in by_class[kind] if entry["id"]]
-        for number, entry in enumerate(errors, start=1):
+        for entry in errors:
             printed = code(entry["printed"])
             corrected = _latex(entry["corrected"])
             remark = f"{_remark(entry)} {_worked(entry)}"
-            row = (f"{kind}{number}", entry["place"], printed, corrected, remark)
+            tried = _tried(entry)
+            row = (entry["label"], entry["place"], printed, corrected, remark, tried)
             body.append(row)
     unchecked = [entry for entry in by_class["E"] if not entry["id"]]
     reasons = [(entry["place"], entry["authors_view"]) for entry in unchecked]
-    header = ("error", "place", "printed", "corrected", "remark")
+    header = ("error", "place", "printed", "corrected", "remark", "on the simplest networks")
     lines = table(header, body)
     not_checked = table(("not checked", "why"), reasons)
     return [*lines, "", *not_checked]
@@ -222,7 +253,10 @@ refuted; D and E do not count.
 
 A clause *holds* when it agrees with float64 automatic differentiation on random instances of
 several sizes to 1e-9 relative, or, for an inequality, when neither random instances nor a search
-exceed it. Each entry has an instance to recompute and the authors' view.
+exceed it. Each entry has an instance to recompute, the authors' view and, for A and B, why it does
+not save the line. A correction is a claim of this project: it is tried on the eight simplest
+networks of `experiments/paper_audit/family.py`, or the entry says why they are outside.
+Numbers of removed entries are not used again.
 `experiments/paper_audit/README.md` says how many injected errors its checks notice.
 """
 

@@ -89,11 +89,14 @@ def errata(key: str) -> dict[str, Any]:
     """errata.toml of a paper, which imports no check.
 
     title, name: short and full; survives: what does; seconds: predicted cost. erratum, one entry
-    for each root cause: id, place, kind (class A to E; E: open without the print), printed (a short
-    quotation), corrected (LaTeX), consequence (what changes and what survives), view (the authors',
-    the best argument for them); perhaps elsewhere (the paper's own right line), experiments (what
-    the correction changes there, with {names} of numbers in `effects.NUMBERS`) and example (an
-    instance in words). unchecked: places without a check (class E), each with its reason.
+    for each root cause: id, place, kind (class A to E; E: open without the print), number (within
+    its class; numbers of removed entries are not used again), printed (a short quotation),
+    corrected (LaTeX), consequence (what changes and what survives), view (the authors', what they
+    could answer); of classes A and B reply (why that answer does not save the line); of classes A
+    to C family and outside (`corrections.scope`); perhaps elsewhere (the paper's own right line),
+    experiments (what the correction changes there, with {names} of numbers in `effects.NUMBERS`)
+    and example (an instance in words). unchecked: places without a check (class E), each with its
+    reason.
 
     >>> errata("scalar")["title"]
     'Scalar spectrum'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -39,7 +40,8 @@ class AuditAnalysis(Analysis):
         return [*claims(self.formulas), *of_zeros]
 
     def documents(self) -> dict[str, str]:
-        return documents(self.formulas)
+        trials = _rows(self.tables, "corrections")
+        return documents(self.formulas, trials)
 
 
 def _rows(tables: Any, name: str) -> list[Row]:
@@ -49,6 +51,8 @@ def _rows(tables: Any, name: str) -> list[Row]:
     table = tables[name]
     if name == "formulas":
         return _records(table.drop_duplicates("id"))
+    if name == "corrections":
+        return _records(table.drop_duplicates(["erratum", "member"]))
     seeds = table["seed"]
     return _records(table[seeds == seeds.min()])
 
@@ -101,14 +105,14 @@ def _claim(row: Row, title: str) -> Claim:
     )
 
 
-def documents(rows: list[Row]) -> dict[str, str]:
+def documents(rows: list[Row], trials: Sequence[Row]) -> dict[str, str]:
     """errata.md, one page a paper (errata_<paper>.md) and errata.json."""
     pages = {}
     papers = []
     for key in keys():
         of_paper = [row for row in rows if row["source"] == key]
         if of_paper:
-            listed = entries(key, of_paper)
+            listed = entries(key, of_paper, trials)
             papers.append((key, of_paper, listed))
             pages[f"errata_{key}.md"] = paper_page(key, of_paper, listed)
     listed_all = [entry for _, _, listed in papers for entry in listed]

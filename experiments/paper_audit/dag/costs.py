@@ -96,7 +96,7 @@ def propagated() -> BothErrors:
         yield relative_error(by_moved, truth), relative_error(by_free, truth)
         witness = witness or worked(
             f"{case}, r = 1 at v: HVP at v",
-            f"{float(by_moved):g} (each node counts once more)",
+            f"{float(by_moved):g}",
             f"{float(by_free):g}",
             f"{float(truth):g}",
         )

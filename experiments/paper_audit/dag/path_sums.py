@@ -61,7 +61,7 @@ def theorem_33() -> BothErrors:
             value = float(exact)
             witness = worked(
                 f"{case}: H[{v},{w}]",
-                f"{float(printed):g} (once for each descendant)",
+                f"{float(printed):g}",
                 f"{value:g}",
                 f"{value:g}",
             )

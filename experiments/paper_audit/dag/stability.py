@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import BothErrors, Checks, Outcome, worked, worst
+from experiments.paper_audit.checks import BothErrors, Checks, Errors, Outcome, worked, worst
 from experiments.paper_audit.dag.instances import ScalarNode, copy, scalar_nodes
 from experiments.paper_audit.dag.linear_graphs import WIDTH, Linear, line
 from experiments.paper_audit.dag.oracle import (
@@ -15,7 +17,7 @@ from experiments.paper_audit.dag.oracle import (
     first_example,
     transmitted,
 )
-from experiments.paper_audit.dag.path_sums import total_of_paths
+from experiments.paper_audit.dag.path_sums import path_cases, total_of_paths
 from experiments.paper_audit.dag.skips import ratio
 from experiments.paper_audit.tensors import gauss, norm_of, random_matrices, seeded, spectral_norm
 
@@ -27,8 +29,8 @@ LEAST = 1e-3
 @CHECKS.clause("dag.cor73")
 def stability_criterion() -> Outcome:
     """Corollary 73 both ways: in how many of two networks R and its largest path, each measured on
-    the network and on that path alone, are not both away from zero. Corrected: R = ‖J_wv^T H‖ stays
-    away from zero iff the *sum* over paths does."""
+    the network and on that path alone, are not both away from zero. Corrected: with the sum S over
+    the paths to the output, σ_min(∇²ℓ) ‖S‖₂ <= R(v,out) <= ‖∇²ℓ‖_F ‖S‖₂."""
     cancel = transmitted([lambda h: h - h])
     alone = transmitted([lambda h: h])
     many = transmitted([lambda h: h / 2 + h / 2] * 20)
@@ -38,11 +40,26 @@ def stability_criterion() -> Outcome:
     witness = worked(
         "out = v − v (two paths of norm 1); 20 layers of two edges 1/2",
         "R > 0; R → 0",
-        "‖sum over paths‖ decides",
+        "‖S‖₂, the sum over paths, decides, as ∇²ℓ = 1",
         f"R = {cancel:g}; R = {many:g} C, paths {each:.1e}",
     )
     wrong = float(of_first + of_second)
-    return Outcome(wrong, total_of_paths().printed, 2, witness)
+    right = max(total_of_paths().printed, *outside_of_bounds())
+    return Outcome(wrong, right, 2, witness)
+
+
+def outside_of_bounds() -> Errors:
+    """By how much R(v,out) leaves the bounds of the corrected Corollary 73."""
+    for case in path_cases():
+        e = first_example(case)
+        out = case.dag.output
+        size = norm_of(e.base)
+        values = torch.linalg.svdvals(e.base)
+        for v in case.dag.order:
+            paths = float(spectral_norm(e.total[out, v]))
+            resonance = norm_of(e.blocks[v, out])
+            yield float(values[-1]) * paths - resonance
+            yield resonance - size * paths
 
 
 def smallest_resonance(depth: int, skips: int, rho: float) -> float:
@@ -77,6 +94,70 @@ def skip_placement() -> Outcome:
     )
     shortfall = max(found / bound, later / further)
     return Outcome(1 - shortfall, None, 2, witness)
+
+
+Skips = tuple[tuple[int, int], ...]
+
+
+def uniform(layers: int, count: int) -> Skips:
+    """Skips over layers / count layers each, one after the other."""
+    span = layers // count
+    return tuple((start, start + span) for start in range(0, span * count, span))
+
+
+def farthest(layers: int, skips: Skips) -> int:
+    """Largest distance of two nodes of a chain with skips, in the undirected graph."""
+    neighbours: dict[int, set[int]] = {node: set() for node in range(layers + 1)}
+    for a, b in (*itertools.pairwise(range(layers + 1)), *skips):
+        neighbours[a].add(b)
+        neighbours[b].add(a)
+    largest = 0
+    for start in neighbours:
+        steps = {start: 0}
+        queue = [start]
+        for node in queue:
+            for other in sorted(neighbours[node] - set(steps)):
+                steps[other] = steps[node] + 1
+                queue.append(other)
+        largest = max(largest, *steps.values())
+    return largest
+
+
+def distance_of_uniform_skips(layers: int, count: int) -> int:
+    """B − 2 + 2 ⌊(k + 1)/2⌋ for B >= 2 skips over k = L/B layers."""
+    span = layers // count
+    return count - 2 + 2 * ((span + 1) // 2)
+
+
+BETTER: dict[tuple[int, int], Skips] = {
+    (8, 2): ((0, 5), (2, 8)),
+    (12, 3): ((0, 3), (1, 8), (4, 12)),
+    (6, 3): ((0, 3), (1, 5), (3, 6)),
+}
+"""(L, B) and B skips with a smaller worst distance than uniform ones."""
+
+
+@CHECKS.clause("dag.prop75.uniform")
+def optimal_placement() -> Outcome:
+    """Proposition 75: uniform skips over k = L/B layers are optimal, and no pair is further apart
+    than k: largest share by which their worst distance exceeds that of other skips, and k;
+    corrected: its value."""
+    printed = []
+    for (layers, count), skips in BETTER.items():
+        found = farthest(layers, uniform(layers, count))
+        printed += [found / farthest(layers, skips) - 1, found / (layers // count) - 1]
+    errors = []
+    sizes = (*BETTER, (100, 50), (10, 2), (9, 3))
+    for layers, count in sizes:
+        found = farthest(layers, uniform(layers, count))
+        errors.append(abs(found - distance_of_uniform_skips(layers, count)))
+    witness = worked(
+        "L = 8, skips (0, 4), (4, 8), or (0, 5), (2, 8): largest distance",
+        "4, not less",
+        f"{distance_of_uniform_skips(8, 2)}, not the least",
+        f"{farthest(8, uniform(8, 2))}, {farthest(8, BETTER[8, 2])}",
+    )
+    return Outcome(max(printed), float(max(errors)), len(sizes), witness)
 
 
 NODES = ("v", "p", "m", "w", "out")

@@ -1,10 +1,8 @@
-"""WS-bound paper, Section VI and Appendix C: arguments, and the rule for duplicate points."""
+"""WS-bound paper, Section VI: arguments that are drawn from the bounds."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from scipy.spatial.distance import pdist, squareform
 
 from experiments.paper_audit.checks import Checks, Outcome, apart, excess, worked
 from experiments.paper_audit.tensors import diagonal, gauss, real, seeded, unit
@@ -13,42 +11,6 @@ from experiments.paper_audit.ws_bound.limits import gram
 from experiments.paper_audit.ws_bound.trace_bounds import upper_bound
 
 CHECKS = Checks()
-
-
-def share_kept(count: int, dimension: int, seed: int) -> float:
-    """Share of uniform draws in (−10, 10)^D, all different, that the rule keeps: a point goes if a
-    kept one before it is nearer than mean − 3 std of all distances."""
-    generator = np.random.default_rng(seed)
-    points = generator.uniform(-10, 10, (count, dimension))
-    above = pdist(points)
-    least = above.mean() - 3 * above.std()
-    distances = squareform(above)
-    kept: list[int] = []
-    for k in range(count):
-        near = distances[k, kept] < least
-        if not near.any():
-            kept.append(k)
-    return len(kept) / count
-
-
-@CHECKS.clause("ws.duplicates")
-def duplicates() -> Outcome:
-    """Appendix C: points nearer than mean − 3 std are duplicates; the printed statement fails by
-    the share of different points that the rule drops; corrected: it thins any cloud, uniform draws
-    as much as the paper's points (353 of 460), a smaller one less."""
-    shares = [share_kept(460, 13, seed) for seed in range(3)]
-    fewer = share_kept(115, 13, 0)
-    shown = ", ".join(f"{round(460 * share)}" for share in shares)
-    witness = worked(
-        "460 uniform draws in (−10, 10)^13, three seeds, all different: kept",
-        "460",
-        "about as many as of the paper's 460 points, 353",
-        shown,
-    )
-    farthest = max(apart(share, 353 / 460) for share in shares)
-    right = max(farthest - 0.1, max(shares) - fewer)
-    printed = 1 - min(shares)
-    return Outcome(printed, right, 4, witness)
 
 
 @CHECKS.clause("ws.discussion.alignment")

@@ -31,8 +31,8 @@ from tests.slow import daily
 DOCS = ROOT / "docs" / "errata"
 BY_ID = {clause.id: clause for key in keys() for clause in clauses(key)}
 PREFIX = {"ws_bound": "ws"}
-TEXTS = ("id", "place", "kind", "printed", "corrected", "consequence", "view")
-FURTHER = {"elsewhere", "experiments", "example"}
+TEXTS = ("id", "place", "kind", "number", "printed", "corrected", "consequence", "view")
+FURTHER = {"elsewhere", "experiments", "example", "reply", "family", "outside"}
 """Keys of an erratum: those of each, those of some."""
 
 
@@ -128,6 +128,10 @@ def test_what_is_said_is_complete(key):
         assert set(erratum) - FURTHER == set(TEXTS), erratum["id"]
         changes = "experiments" in erratum
         assert erratum["kind"] != "A" or changes, f"{erratum['id']}: what it changes there"
+        assert ("reply" in erratum) == (erratum["kind"] in "AB"), f"{erratum['id']}: why it stands"
+        assert ("family" in erratum) == (erratum["kind"] in "ABC"), f"{erratum['id']}: its scope"
+    labels = [(erratum["kind"], erratum["number"]) for erratum in texts["erratum"]]
+    assert len(set(labels)) == len(labels)
     assert all(entry["place"] and entry["reason"] for entry in texts["unchecked"])
 
 
@@ -201,7 +205,10 @@ def _words(text):
     return re.sub(r"[-−+]?\d+(\.\d+)?(e[-+]?\d+)?", "#", text)
 
 
-WRITTEN = ("id", "class", "printed", "corrected", "elsewhere", "consequence", "authors_view")
+WRITTEN = (
+    *("id", "label", "class", "printed", "corrected", "elsewhere", "consequence"),
+    *("authors_view", "reply", "outside"),
+)
 
 
 @pytest.mark.parametrize("key", keys())
