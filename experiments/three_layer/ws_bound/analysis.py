@@ -24,6 +24,8 @@ from runner.stats import Statistic
 from runner.stats.tables import chosen
 
 PAPER_ACTIVATION = "sigmoid"
+SCANNED = "printed"
+"""Protocol whose rate is scanned."""
 KEYS = ["protocol", "activation", "hidden", "rate", "seed", "start"]
 """Columns that name a start."""
 BINS = 10
@@ -41,14 +43,15 @@ LOW_HIGH = {"label_a": "low", "label_b": "high"}
 class Case(study.Case):
     """One protocol with one activation.
 
-    rate: the one that claims and figures look at. polished: where its ends lead when they are not
-    stopped, instead of the ends.
+    rate: the one that claims and figures look at, or, where `shown` is false, another one that was
+    scanned. polished: where its ends lead when they are not stopped, instead of the ends.
     """
 
     protocol: str
     activation: str
     rate: float
     polished: bool = False
+    shown: bool = True
 
     def _named(self, name: str, prefix: str = "") -> str:
         """'name tanh polished': a name with what is not the paper's."""
@@ -57,6 +60,8 @@ class Case(study.Case):
             words.append(prefix + self.activation)
         if self.polished:
             words.append("polished")
+        if not self.shown:
+            words.append(f"rate={self.rate:g}")
         return " ".join(words)
 
     @property
@@ -165,6 +170,17 @@ def cases(analysis: Study, *, paper_only: bool = False) -> list[Case]:
     return of_paper + others
 
 
+def scanned_cases(analysis: Study) -> list[Case]:
+    """The paper's activation under the printed stop rule, at the rates that no figure shows."""
+    found = []
+    for case in cases(analysis, paper_only=True):
+        if case.protocol == SCANNED:
+            rates = sorted(set(case.rows("search", every_rate=True)["rate"]))
+            others = [replace(case, rate=rate, shown=False) for rate in rates if rate != case.rate]
+            found += [other for other in others if len(other.narrow)]
+    return found
+
+
 def polished_cases(analysis: Study) -> list[Case]:
     """The variants whose ends were polished, the paper's activation under both protocols first."""
     if "polished" not in analysis.tables:
@@ -200,6 +216,8 @@ def statistics(analysis: Study) -> list[Statistic]:
     for case in cases(analysis):
         if len(case.narrow):
             tests += [*_of_points(case), *_norms(case), *_widths(case), *_lower_edge(case)]
+    for case in scanned_cases(analysis):
+        tests += [*_norms(case), *_widths(case)]
     return tests
 
 

@@ -32,6 +32,7 @@ from experiments.three_layer.ws_bound.analysis import (
     Case,
     cases,
     polished_cases,
+    scanned_cases,
     split_low_high,
     where_led,
 )
@@ -58,6 +59,8 @@ def claims(analysis: Study) -> Iterator[Claim]:
                 of_variants += make(case)
         made = inequalities(case, "theorems_polished") if case.polished else exact_claims(case)
         exact += [(case.mark, claim) for claim in made]
+    for case in scanned_cases(analysis):
+        of_variants += [*_norms(case), *_widths(case)]
     drawn = list(_over_draws(analysis))
     printed = next((c for c in every if c.mark == "printed"), None)
     of_variants = decided_by_draws(of_variants, drawn)
@@ -211,6 +214,9 @@ def _norms(c: Case) -> Made:
     yield c.mark, of_outputs
     of_inputs = c.evidence.unrelated(c.statement("W norm"), "W_norm_sq and bound")
     yield c.mark, of_inputs
+
+
+def _gram(c: Case) -> Made:
     of_gram = c.tested("hidden Gram norm", "lower edge of bound over RtR_norm_sq", sign=1)
     yield c.mark, of_gram
 
@@ -301,6 +307,6 @@ def _parameters(rows: pd.DataFrame) -> float:
     return float(round((2 * rows["trace"] / sums).median()))
 
 
-_OF_STOPPED = (_sharpness, _generalisation, _norms, _widths, paths, views, _form)
+_OF_STOPPED = (_sharpness, _generalisation, _norms, _gram, _widths, paths, views, _form)
 _OF_POLISHED = (_critical, _sharpness, _generalisation, _widths)
 """Makers of claims, in the order of the rows."""
