@@ -193,26 +193,6 @@ def column_of_changes() -> Outcome:
     return Outcome(printed, corrected, len(errors), witness)
 
 
-@CHECKS.clause("dag.s53.layer_norm")
-def order_with_layer_norm() -> Outcome:
-    """Section 5.3 (ii), Table 4: smooth activations increase the gap and keep the order of E[σ″²]:
-    Softplus over ReLU, before training; corrected: after training alone."""
-    table = "exp3b_layernorm"
-    first = [gap(table, activation, "init") for activation in ACTIVATIONS]
-    last = [gap(table, activation, "final") for activation in ACTIVATIONS]
-    curvature = [squared_bend(table, activation) for activation in ACTIVATIONS]
-    before, after = (float(spearmanr(curvature, gaps).statistic) for gaps in (first, last))
-    witness = worked(
-        "Table 4, before training: gap of Softplus and of ReLU; rank correlation with E[σ″²]",
-        "larger; 1.0",
-        f"after training {last[2]:g}, {last[0]:g}; {after:.2f}",
-        f"{first[2]:g}, {first[0]:g}; {before:.2f}",
-    )
-    falls = [a / b - 1 for a, b in itertools.pairwise(last)]
-    printed = first[0] / first[2] - 1
-    return Outcome(printed, max(falls), 2, witness)
-
-
 def power_of_table_5() -> float:
     """Exponent p of the gap ~ E[σ″²]^p from Softplus to GELU."""
     low, high = (gap("exp3_gn_gap", a, "init") for a in ("softplus", "gelu"))
