@@ -57,10 +57,11 @@ def verdict(experiment: str, name: str) -> str:
     return str(_answers(experiment).verdict(name))
 
 
-def numbers(*experiments: str, verdict: str = "") -> int:
+def numbers(*experiments: str, verdict: str = "", way: str = "") -> int:
     """How many published numbers of these experiments have the verdict; all that count, without
-    one."""
-    return sum(_answers(name).numbers(verdict) for name in experiments or _published())
+    one. way: measured in this way alone."""
+    keys = {"way": way} if way else {}
+    return sum(_answers(name).numbers(verdict, **keys) for name in experiments or _published())
 
 
 def agreeing(*experiments: str) -> int:

@@ -77,7 +77,7 @@ def nine_seeds():
     assert second["H4.2b growth"] == "refuted"
 
 
-@check("dag.md", "most of them for Experiment 2")
+@check("dag.md", "most for Experiment 2")
 def hours():
     spent = {}
     for path in PUBLISHED.glob("exp*/manifest.json"):
