@@ -229,16 +229,21 @@ def _columns(
 
 def _without_noise(blocks: dict[Pair, Tensor], eps: float) -> dict[Pair, Tensor]:
     """Small blocks that are not those across the diagonal are zero: roundings of sums that cancel,
-    as before a normalisation by the batch, which takes a shift of all examples away."""
+    as before a normalisation by the batch, which takes a shift of all examples away. So is a small
+    block of a node with itself where those with all others are: its Jacobian's roundings enter it
+    twice, alike on both sides."""
     small = math.sqrt(eps) * max(float(block.norm()) for block in blocks.values())
     unlike = max(NOISE, 16 * eps)
-    found = {}
+    noise: dict[Pair, bool] = {}
     for (v, w), block in blocks.items():
         size = float(block.norm())
         apart = float((block - blocks[w, v].mT).norm())
-        noise = size <= small and apart > unlike * size
-        found[v, w] = torch.zeros_like(block) if noise else block
-    return found
+        noise[v, w] = size <= small and apart > unlike * size
+    for v, w in noise:
+        others = [noise[pair] for pair in noise if pair[0] == v and pair[1] != v]
+        if v == w and others and all(others):
+            noise[v, v] = float(blocks[v, v].norm()) <= small
+    return {pair: torch.zeros_like(b) if noise[pair] else b for pair, b in blocks.items()}
 
 
 class _Whole:
