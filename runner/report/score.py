@@ -139,7 +139,10 @@ def score_of(
         score = replace(score, verdict="inconclusive", reason=joined(missing, score.reason))
     lost = lost_text(ours.lost, len(matching), "seeds")
     verdict = withheld(score.verdict, ours.lost)
-    return replace(score, verdict=verdict, reason=joined(lost, score.reason))
+    needed = score.seeds_needed
+    if verdict != score.verdict:  # the test is decided, and waits for the seeds that are lost
+        needed = float(len(matching))
+    return replace(score, verdict=verdict, reason=joined(lost, score.reason), seeds_needed=needed)
 
 
 def _constructed(paper: Printed, matching: Sequence[Row]) -> str:
