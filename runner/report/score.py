@@ -140,8 +140,8 @@ def score_of(
     lost = lost_text(ours.lost, len(matching), "seeds")
     verdict = withheld(score.verdict, ours.lost)
     needed = score.seeds_needed
-    if verdict != score.verdict:  # the test is decided, and waits for the seeds that are lost
-        needed = float(len(matching))
+    if ours.lost and verdict == "inconclusive" and math.isnan(needed):
+        needed = float(len(matching))  # it waits for the seeds that are lost
     return replace(score, verdict=verdict, reason=joined(lost, score.reason), seeds_needed=needed)
 
 
