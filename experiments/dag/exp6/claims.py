@@ -75,14 +75,15 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     of_engine = selected(tables["distances"], "engine")
     engine = of_engine.assign(gap=gap)
     exact = engine if published_start(tables) else engine.iloc[:0]
+    calibrated = with_calibrated_start(tables["distances"], engine)
     decide = Judge(says)
     small = negligible(selected(tables["pairs"], "engine"))
     negligible_blocks = decide.bound("negligible blocks", small)
     return [
         *zeros(published, decide),
-        *smooth(engine, with_calibrated_start(tables["distances"], engine), decide),
+        *smooth(engine, calibrated, decide),
         *decays(published, exact, decide),
-        *coupling(engine, with_calibrated_start(tables["distances"], engine), decide),
+        *coupling(engine, calibrated, decide),
         negligible_blocks,
     ]
 
