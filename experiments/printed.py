@@ -15,21 +15,21 @@ from runner.stats.statements import read_statements
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "claims"
 TEXTS = FOLDER.parent / "texts"
-KINDS = ("claim", "number", "row", "audit", "not checked")
+KINDS = ("claim", "number", "row", "audit", "not checked", "left out")
 """Where a statement of a text is decided: a printed statement, a printed number, a row made in
-code, the audit; or why nowhere."""
+code, the audit; or why nowhere: a fact that we could not check, or no fact that a check decides (a
+definition, a plan, another paper's result, an opinion)."""
 LIMITS = ("low", "high", "margin")
 """What a criterion may give next to its reason."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """One statement of a paper's text, captions or tables that speaks of a number, a direction or a
-    comparison.
+    """What one sentence of a paper states, or several of one paragraph that say the same.
 
-    place, statement: in our words; kind: of `KINDS`; experiment, row: where it is decided (of an
-    audited one the id of its formula, of one not checked the reason); value: of a printed number,
-    "" where the row has one alone.
+    place, statement: in our words, with every place that repeats it; kind: of `KINDS`; experiment,
+    row: where it is decided (of an audited one the id of its formula, of one not checked or left
+    out the reason); value: of a printed number, "" where the row has one alone.
     """
 
     place: str
@@ -49,13 +49,13 @@ def said(paper: str) -> tuple[Said, ...]:
 
 
 def unchecked(paper: str) -> list[str]:
-    """What of a paper's text has no row, for the findings; nothing is left out without its
-    reason."""
-    found = [s for s in said(paper) if s.kind == "not checked"]
+    """The facts of a paper's text that no check decides, each with its reason, for the findings."""
+    stated = [s for s in said(paper) if s.kind != "left out"]
+    found = [s for s in stated if s.kind == "not checked"]
     if not found:
         return []
     lines = "; ".join(f"{s.statement} ({s.place}): {s.row}" for s in found)
-    return [f"Of {len(said(paper))} statements of the text {len(found)} are not checked. {lines}."]
+    return [f"Of {len(stated)} statements of the text {len(found)} are not checked. {lines}."]
 
 
 def printed_number(name: str, **keys: str) -> float:

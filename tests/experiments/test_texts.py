@@ -8,7 +8,7 @@ import pytest
 
 from experiments.attention.bounds import BOUNDS
 from experiments.paper_audit.papers import clauses
-from experiments.printed import FOLDER, KINDS, TEXTS, said, statements, unchecked
+from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, unchecked
 from runner import results
 from runner.report.reference import read_reference, reference_path
 from runner.report.summary import summary
@@ -34,7 +34,8 @@ def decided(paper, s):
         return s.experiment == "attention_hessian" and s.row.removeprefix("lemma_") in BOUNDS
     if s.kind == "audit":
         return s.row in {clause.id for clause in clauses(AUDITS.get(paper, paper))}
-    return s.kind == "not checked" and len(s.row.split()) > 2 and not s.experiment
+    reason = s.kind in ("not checked", "left out") and not s.experiment and not s.value
+    return reason and len(s.row.split()) > 2
 
 
 def test_all_five_papers_are_listed():
@@ -60,6 +61,21 @@ def test_every_printed_statement_is_one_of_a_text():
         if not s.where.startswith("extension") and (path.stem, name) not in listed
     ]
     assert not lost
+
+
+@pytest.mark.parametrize(
+    "kind, experiment, row, right",
+    [
+        ("left out", "", "a definition of terms", True),
+        ("left out", "", "a definition", False),
+        ("left out", "exp1_deep", "a definition of terms", False),
+        ("not checked", "", "", False),
+        ("of another kind", "", "a definition of terms", False),
+        ("claim", "exp1_deep", "a definition of terms", False),
+    ],
+)
+def test_what_no_check_decides_has_a_reason(kind, experiment, row, right):
+    assert decided("dag", Said("Section 2", "R is a norm", kind, experiment, row)) is right
 
 
 def test_what_is_not_checked_is_said_with_its_reason():
