@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form import attention as att
+from runner.closed_form import attention as att
 
 Value = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """A quantity at X, W, V, B."""

@@ -12,8 +12,8 @@ from torch import Tensor
 from experiments.attention.bounds import BOUNDS, case_norms, left_side, scale_to_norm
 from experiments.attention.settings import AttentionHessian
 from experiments.certificates import STREAM, of_hessian
+from runner.closed_form import attention as att
 from runner.contract import Cell, Context, Table
-from runner.curvature.closed_form import attention as att
 
 CLIMBED = ("G.3", "G.4", "H.3", "H.4", "H.7", "H.8", "H.9", "H.10", "I.1", "I.2", "I.3")
 """Bounds whose ratio is maximised; the others are attained by random instances already."""

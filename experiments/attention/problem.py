@@ -10,8 +10,8 @@ from torch import Tensor
 from experiments.attention.levenberg_marquardt import LeastSquares, polished
 from experiments.attention.newton_method import minimise
 from experiments.attention.newton_steps import Objective, Step
+from runner.closed_form import attention as att
 from runner.contract import Context
-from runner.curvature.closed_form import attention as att
 
 POLISH_STEPS = 80
 POLISHED = 1e-10  # gradient norm below which a followed point counts as stationary

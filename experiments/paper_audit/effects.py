@@ -23,9 +23,9 @@ from experiments.paper_audit.scalar.cases import random_instance
 from experiments.paper_audit.scalar.linear_vectors import bulk_error
 from experiments.paper_audit.scalar.networks import Linear, Relu
 from experiments.paper_audit.scalar.relu import outlier_vector_error
+from runner.closed_form import attention as att
 from runner.contract import Context
 from runner.curvature import split_blocks
-from runner.curvature.closed_form import attention as att
 from runner.data.synthetic import load_attention
 from runner.kinds.dataset import AttentionData
 from runner.kinds.model import AttentionModel

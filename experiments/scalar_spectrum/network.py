@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from experiments.scalar_spectrum.spectra import linear_output, relu_output
-from runner.curvature.closed_form import scalar
+from runner.closed_form import scalar
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from torch import Tensor
 from experiments.certificates import of_hessian
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
+from runner.closed_form import scalar
 from runner.contract import Cell, Context, Table
-from runner.curvature.closed_form import scalar
 from runner.data.synthetic import linear, wedge
 
 Row = dict[str, Any]

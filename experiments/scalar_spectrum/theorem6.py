@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.scalar.linear import as_weights
+from runner.closed_form.scalar.linear import as_weights
 
 
 def theorem6_outliers(

@@ -15,8 +15,8 @@ from experiments.scalar_spectrum.spectra import (
     normal,
     relative_gap,
 )
+from runner.closed_form import scalar
 from runner.contract import Cell, Context, Table
-from runner.curvature.closed_form import scalar
 from runner.data.synthetic import linear, wedge
 
 EXACT = 1e-6

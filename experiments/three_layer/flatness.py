@@ -32,7 +32,7 @@ from experiments.three_layer.penalties import (
     state_of,
     trace_contraction,
 )
-from runner.curvature.closed_form.three_layer.model import check_data, hidden_width
+from runner.closed_form.three_layer.model import check_data, hidden_width
 from runner.training.descent.directions import Direction, LossGradient, Step, Switch
 
 METHODS = ("gd", "trace", "asam", "hsr")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form import three_layer as tl
+from runner.closed_form import three_layer as tl
 from runner.training.descent.descent import Endpoints, LossGradient, descend, duplicates
 
 

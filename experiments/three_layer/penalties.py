@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.three_layer.model import get_activation, hidden_width, with_bias
+from runner.closed_form.three_layer.model import get_activation, hidden_width, with_bias
 
 
 class Data(NamedTuple):

@@ -32,7 +32,6 @@ Any symmetric operator  top_eigenpairs, spectral_density, trace_estimate, upper_
 During a training   monitor
 Results             all have value, error, low, high and to_dict(); pairs of nodes also
                     to_frame() and plot()
-Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
 
 Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found,
 what to do.

@@ -11,6 +11,7 @@ from runner.curvature.function.errors import MeasurementError
 F = TypeVar("F", bound=Callable[..., Any])
 
 NAMES = {
+    "closed_form": "from runner.closed_form import three_layer, scalar, attention",
     "diagonal_estimate": "curvlinops.hutchinson_diag(as_curvlinops(operator), products)",
     "load": "torch.load(path), or numpy.load(path) for a file that save wrote",
     "save": "torch.save(result.to_dict(), path), or numpy.savez for arrays",

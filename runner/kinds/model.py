@@ -185,7 +185,7 @@ class ThreeLayerModel:
     """x in R^M, N hidden units with bias, one logistic output, cross-entropy (WS bound, Section
     III; HSR, Section II).
 
-    D = N (M + 2) + 1 parameters; runner.curvature.closed_form.three_layer.
+    D = N (M + 2) + 1 parameters; runner.closed_form.three_layer.
     """
 
     kind: str = kind("three_layer")
@@ -195,7 +195,7 @@ class ThreeLayerModel:
 class ScalarModel:
     """f(x) = Σ_i v_i σ(w_i x), σ linear or ReLU, squared error (scalar spectrum, Section 2).
 
-    2 m parameters, 3 m with bias; runner.curvature.closed_form.scalar.
+    2 m parameters, 3 m with bias; runner.closed_form.scalar.
     """
 
     kind: str = kind("scalar")

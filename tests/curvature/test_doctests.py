@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the engine run."""
+"""The examples in the docstrings of the engine and of the closed forms run."""
 
 import doctest
 import importlib
@@ -6,11 +6,12 @@ import pkgutil
 
 import pytest
 
-import runner.curvature as curvature
+from runner import closed_form, curvature
 
+PACKAGES = (curvature, closed_form)
 MODULES = [
-    "runner.curvature",
-    *(m.name for m in pkgutil.walk_packages(curvature.__path__, "runner.curvature.")),
+    *(p.__name__ for p in PACKAGES),
+    *(m.name for p in PACKAGES for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")),
 ]
 
 

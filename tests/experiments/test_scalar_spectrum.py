@@ -10,8 +10,8 @@ from torch import nn
 
 from experiments.scalar_spectrum.network import Network, descend
 from experiments.scalar_spectrum.training_claims import HIGH, LOW, edge_runs
+from runner.closed_form import scalar
 from runner.contract import Context, analyse, is_extension, measure
-from runner.curvature.closed_form import scalar
 from runner.run.config import build_job
 from runner.stats.tables import chosen
 from tests.draws import normal, seeded

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from runner.curvature.closed_form import three_layer as tl
+from runner.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, RowDirection, Switch, descend, duplicates
 from tests.draws import normal, seeded
 from tests.errors import refusal

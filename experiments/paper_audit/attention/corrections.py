@@ -23,7 +23,7 @@ from experiments.paper_audit.attention.softmax import (
 from experiments.paper_audit.corrections import Corrections
 from experiments.paper_audit.family import attention
 from experiments.paper_audit.tensors import gauss, norm_of, seeded, spectral_norm
-from runner.curvature.closed_form import attention as att
+from runner.closed_form import attention as att
 
 CORRECTIONS = Corrections()
 Errors = Iterator[float]

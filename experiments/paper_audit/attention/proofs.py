@@ -11,7 +11,7 @@ from experiments.attention.bounds import BOUNDS, attention_jacobian
 from experiments.paper_audit.attention.bounds import DRAWS, GRID, RADII, SIZES, draw
 from experiments.paper_audit.checks import BothErrors, Checks, Outcome, digits, worked
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, spectral_norm
-from runner.curvature.closed_form import attention as att
+from runner.closed_form import attention as att
 
 CHECKS = Checks()
 INSTANCES = len(GRID) * DRAWS

@@ -14,7 +14,7 @@ from experiments.attention.problem import recovery_objective
 from experiments.paper_audit.attention.bounds import DRAWS, GRID, SIZES, draw
 from experiments.paper_audit.checks import Checks, Errors, Outcome, worked
 from experiments.paper_audit.tensors import gauss, seeded
-from runner.curvature.closed_form import attention as att
+from runner.closed_form import attention as att
 
 CHECKS = Checks()
 RADIUS = 2.0

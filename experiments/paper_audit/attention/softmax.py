@@ -40,7 +40,7 @@ from experiments.paper_audit.attention.terms import (
 from experiments.paper_audit.checks import Checks, Errors
 from experiments.paper_audit.formulas import Formula
 from experiments.paper_audit.tensors import gauss, seeded, unit, zeros
-from runner.curvature.closed_form.attention import output_hessians
+from runner.closed_form.attention import output_hessians
 
 CHECKS = Checks()
 

@@ -18,7 +18,7 @@ from experiments.paper_audit.scalar.cases import (
 from experiments.paper_audit.scalar.linear import outliers
 from experiments.paper_audit.scalar.networks import Linear
 from experiments.paper_audit.tensors import grid, real
-from runner.curvature.closed_form.scalar import linear_spectrum
+from runner.closed_form.scalar import linear_spectrum
 
 CHECKS = Checks()
 

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from experiments.three_layer.hsr_gradient.double_sum import upper_bound_gradient
 from experiments.three_layer.hsr_gradient.settings import HsrGradient
+from runner.closed_form import three_layer as tl
 from runner.contract import Context, Table
-from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.estimators.bounds import wolkowicz_styan_upper
 from runner.data.synthetic import sample
 

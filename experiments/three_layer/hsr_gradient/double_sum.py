@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form import three_layer as tl
-from runner.curvature.closed_form.three_layer.model import forward
+from runner.closed_form import three_layer as tl
+from runner.closed_form.three_layer.model import forward
 from runner.curvature.estimators.bounds import spectrum_moments
 
 

@@ -17,8 +17,8 @@ from experiments.three_layer.flatness import Regularised
 from experiments.three_layer.hsr_gradient.cost import cost, three_point
 from experiments.three_layer.hsr_gradient.settings import HsrGradient
 from experiments.three_layer.network import Network, distinct
+from runner.closed_form import three_layer as tl
 from runner.contract import Cell, Context, Table
-from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.estimators.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
 from runner.data.synthetic import sample
 from runner.training.descent.descent import descend

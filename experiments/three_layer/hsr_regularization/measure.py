@@ -31,8 +31,8 @@ from experiments.three_layer.hsr_regularization.views import (
     saddle_depth,
 )
 from experiments.three_layer.polish import Polished
+from runner.closed_form import three_layer as tl
 from runner.contract import Cell, Context, Table
-from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import DescentResult, Endpoints
 
 Columns = dict[str, Any]

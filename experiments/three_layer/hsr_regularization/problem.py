@@ -14,8 +14,8 @@ from experiments.three_layer.ends import uniform
 from experiments.three_layer.flatness import training_direction
 from experiments.three_layer.hsr_regularization.settings import HsrRegularization
 from experiments.three_layer.network import Network, distinct
+from runner.closed_form import three_layer as tl
 from runner.contract import Context
-from runner.curvature.closed_form import three_layer as tl
 from runner.data.synthetic import sample
 from runner.training.descent.descent import DescentResult, Endpoints, descend
 from runner.training.descent.directions import Direction

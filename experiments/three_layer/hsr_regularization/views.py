@@ -14,7 +14,7 @@ from experiments.three_layer.contours import contour_length
 from experiments.three_layer.ends import columns
 from experiments.three_layer.hsr_regularization.problem import Problem, Seeds
 from experiments.three_layer.hsr_regularization.settings import GROUPS, HsrRegularization
-from runner.curvature.closed_form import three_layer as tl
+from runner.closed_form import three_layer as tl
 from runner.training.descent.descent import DescentResult, Endpoints
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)

@@ -81,7 +81,7 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
 
 def _constants(activation: str) -> str:
     """The constants that Theorem 4 was tested with."""
-    from runner.curvature.closed_form.three_layer.model import get_activation
+    from runner.closed_form.three_layer.model import get_activation
 
     known = get_activation(activation)
     text = f"with ζ₁ = sup f'² = {known.sup_slope**2:.6g} and ζ₂ = sup |f''| = {known.sup_bend:.6g}"

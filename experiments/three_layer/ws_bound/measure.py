@@ -23,8 +23,8 @@ from experiments.three_layer.ws_bound.portraits import numerical_hessian, portra
 from experiments.three_layer.ws_bound.search import Search, run_search
 from experiments.three_layer.ws_bound.settings import WsBound
 from experiments.three_layer.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
+from runner.closed_form import three_layer as tl
 from runner.contract import Cell, Context, Table
-from runner.curvature.closed_form import three_layer as tl
 
 
 def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:

@@ -13,8 +13,8 @@ from experiments.three_layer.ends import stack
 from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION
 from experiments.three_layer.ws_bound.search import Search
 from experiments.three_layer.ws_bound.settings import WsBound
+from runner.closed_form import three_layer as tl
 from runner.contract import Table
-from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import descend
 
 LOGIT_GRAIN = 1 / 64

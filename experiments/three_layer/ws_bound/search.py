@@ -13,8 +13,8 @@ from torch import Tensor
 from experiments.three_layer.ends import Limits, uniform
 from experiments.three_layer.network import Network, distinct
 from experiments.three_layer.ws_bound.settings import WsBound
+from runner.closed_form import three_layer as tl
 from runner.contract import Cell, Context
-from runner.curvature.closed_form import three_layer as tl
 from runner.data.synthetic import load_gaussian
 from runner.training.descent.descent import Endpoints
 

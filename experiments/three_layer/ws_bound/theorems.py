@@ -14,9 +14,9 @@ from torch import Tensor
 from experiments.three_layer.ends import columns
 from experiments.three_layer.network import Network
 from experiments.three_layer.ws_bound.search import Search
-from runner.curvature.closed_form import three_layer as tl
-from runner.curvature.closed_form.three_layer.hessian import double_sum_terms
-from runner.curvature.closed_form.three_layer.model import forward
+from runner.closed_form import three_layer as tl
+from runner.closed_form.three_layer.hessian import double_sum_terms
+from runner.closed_form.three_layer.model import forward
 from runner.curvature.estimators.bounds import wolkowicz_styan_upper
 
 ROUNDING = 1e-12

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.three_layer.model import (
+from runner.closed_form.three_layer.model import (
     check_data,
     get_activation,
     hidden_width,

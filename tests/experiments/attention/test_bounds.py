@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from experiments.attention import bounds
-from runner.curvature.closed_form import attention as att
+from runner.closed_form import attention as att
 from tests.draws import normal, seeded
 
 

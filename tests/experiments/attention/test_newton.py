@@ -18,8 +18,8 @@ from experiments.attention.problem import (
 )
 from experiments.attention.recovery import BLIND, origin_rows, starts
 from experiments.attention.theorem import order_row
+from runner.closed_form import attention as att
 from runner.contract import Context, analyse
-from runner.curvature.closed_form import attention as att
 from runner.run.config import build_job, preview
 from runner.store.identity import Identity
 from tests.draws import normal, seeded

@@ -11,7 +11,7 @@ from experiments.attention import newton_steps as newton
 from experiments.attention.newton_method import minimise, observed_order
 from experiments.attention.newton_steps import Objective
 from experiments.attention.problem import recovery_objective
-from runner.curvature.closed_form import attention as att
+from runner.closed_form import attention as att
 from tests.draws import normal, seeded
 from tests.errors import refusal
 

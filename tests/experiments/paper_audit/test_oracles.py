@@ -37,8 +37,8 @@ from experiments.paper_audit.dag.instances import (
 )
 from experiments.paper_audit.dag.parameter_oracle import parameter_blocks
 from experiments.paper_audit.scalar import cases as scalar, networks
+from runner.closed_form import attention as att, three_layer as tl
 from runner.curvature import ParameterOperator, exact_blocks, split_blocks
-from runner.curvature.closed_form import attention as att, three_layer as tl
 from tests.errors import refusal
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form import three_layer as tl
+from runner.closed_form import three_layer as tl
 from tests.draws import normal, seeded
 
 

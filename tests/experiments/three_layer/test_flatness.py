@@ -8,7 +8,7 @@ import torch
 
 from experiments.paper_audit.three_layer import loss as plain_loss
 from experiments.three_layer.flatness import METHODS, AdaptiveSam, Regularised, training_direction
-from runner.curvature.closed_form import three_layer as tl
+from runner.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, Switch, descend
 from tests.draws import seeded
 from tests.errors import refusal

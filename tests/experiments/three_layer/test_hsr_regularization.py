@@ -17,8 +17,8 @@ from experiments.three_layer.hsr_regularization.claims import open_protocol, whi
 from experiments.three_layer.hsr_regularization.problem import draw
 from experiments.three_layer.hsr_regularization.settings import METHODS
 from experiments.three_layer.hsr_regularization.views import boundary_length, saddle_depth
+from runner.closed_form import three_layer as tl
 from runner.contract import Claim, Context, analyse
-from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
 from runner.stats.tables import chosen
 from tests.experiments.tables import (

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from experiments.three_layer.ends import SCALE, polish_further, stretched
 from experiments.three_layer.polish import Smooth, polish
 from experiments.three_layer.trust_region import ball_minimiser
-from runner.curvature.closed_form import three_layer as tl
+from runner.closed_form import three_layer as tl
 from tests.draws import normal, seeded
 from tests.errors import refusal
 

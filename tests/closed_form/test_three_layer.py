@@ -15,8 +15,8 @@ from experiments.three_layer.ws_bound.theorems import (
     trace_vv_bound,
     trace_ww_bound,
 )
-from runner.curvature.closed_form import three_layer as tl
-from runner.curvature.closed_form.three_layer.model import CHUNK_WORDS
+from runner.closed_form import three_layer as tl
+from runner.closed_form.three_layer.model import CHUNK_WORDS
 from tests.draws import normal, seeded
 from tests.errors import refusal
 

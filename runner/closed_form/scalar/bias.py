@@ -23,7 +23,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.scalar.linear import (
+from runner.closed_form.scalar.linear import (
     EigenGroup,
     Spectrum,
     as_samples,

@@ -5,7 +5,7 @@ theta (..., D) with D = M N + 2 N + 1, order [vec W (column by column), v] as in
 Wrong shapes, mixed dtypes and unknown activations raise ValueError.
 
     >>> import torch
-    >>> from runner.curvature.closed_form import three_layer as tl
+    >>> from runner.closed_form import three_layer as tl
     >>> x, q = torch.randn(50, 2, dtype=torch.float64), (torch.arange(50) % 2).double()
     >>> theta = torch.randn(7, tl.parameter_count(2, 3), dtype=torch.float64)
     >>> largest = torch.linalg.eigvalsh(tl.hessian(theta, x, q))[:, -1]
@@ -13,7 +13,7 @@ Wrong shapes, mixed dtypes and unknown activations raise ValueError.
     True
 """
 
-from runner.curvature.closed_form.three_layer.hessian import (
+from runner.closed_form.three_layer.hessian import (
     contraction_gradient,
     hessian,
     lower_bound,
@@ -31,7 +31,7 @@ from runner.curvature.closed_form.three_layer.hessian import (
     upper_bound,
     upper_bound_gradient,
 )
-from runner.curvature.closed_form.three_layer.model import (
+from runner.closed_form.three_layer.model import (
     ACTIVATIONS,
     Activation,
     Parameters,

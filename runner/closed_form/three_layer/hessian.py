@@ -41,7 +41,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.three_layer.model import (
+from runner.closed_form.three_layer.model import (
     Forward,
     closed_form,
     forward,

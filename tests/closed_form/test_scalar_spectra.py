@@ -11,7 +11,7 @@ from experiments.paper_audit.scalar.cases import random_instance
 from experiments.scalar_spectrum.network import Network, relu_pairs
 from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
 from experiments.scalar_spectrum.training import phase_of_slope, smallest_eigenvalue_bound
-from runner.curvature.closed_form import scalar
+from runner.closed_form import scalar
 from tests.errors import refusal
 
 F64 = torch.float64

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runner.curvature.closed_form import attention as att
+from runner.closed_form import attention as att
 from tests.draws import normal, seeded
 from tests.errors import refusal
 

@@ -11,8 +11,8 @@ Mean squared error ½ mean (f(x) − y)², any width m, any number of samples n.
 Each returns a `Spectrum`: eigenvalues with multiplicities in O(m), eigenvectors on request.
 """
 
-from runner.curvature.closed_form.scalar.bias import bias_spectrum
-from runner.curvature.closed_form.scalar.linear import (
+from runner.closed_form.scalar.bias import bias_spectrum
+from runner.closed_form.scalar.linear import (
     CellMoments,
     EigenGroup,
     Moments,
