@@ -27,6 +27,7 @@ WS_BOUND: Alternatives = (
             "Theorem 7",
             "V norm",
             "width sharpens",
+            "suppressing V",
         ),
     ),
     Alternative(
@@ -61,8 +62,14 @@ REGULARIZATION: Alternatives = (
             "HSR lowers mean of the spectrum from sharp seeds",
             "HSR lowers std of the spectrum from sharp seeds",
             "HSR simplifies decision boundaries",
+            "HSR suppresses overfitting",
             "conclusions with all ends",
         ),
+    ),
+    Alternative(
+        "tr H² alone and trace regularisation exchange their places",
+        exchanged("method", "trace", "square"),
+        ("tr H² makes HSR better than the trace",),
     ),
     Alternative(
         "trace regularisation and plain descent exchange their places",

@@ -1,12 +1,18 @@
 """Full-batch training toward flat minima of the three-layer network, all starts at once (HSR,
 Section VI).
 
-Four methods as directions of `descend`, whose rate is the weight γ₁ of the loss:
+Methods as directions of `descend`, whose rate is the weight γ₁ of the loss:
 
     gd     ∇L                                       plain gradient descent
     trace  ∇L + (γ₂/γ₁) ∇ tr H                      Hessian-trace regularisation
     hsr    ∇L + (γ₂/γ₁) ∇λ_sup                      HSR regularisation, λ_sup = μ + √(D−1) σ
     asam   ∇L(theta + ε), ε = ρ T² ∇L / ||T ∇L||    adaptive SAM
+
+and three that take HSR's bound apart, with its weight:
+
+    mean   ∇L + (γ₂/γ₁) ∇μ                          HSR without tr H²
+    spread ∇L + (γ₂/γ₁) ∇√(D−1) σ                   σ alone
+    square ∇L + (γ₂/γ₁) ∇√((D−1)/D tr H²)           tr H² alone: λ_sup as if tr H were 0
 
 T is diagonal: |theta_k| + η for a weight and 1 for a bias, with η = 0.01, as in the implementation
 of the authors of adaptive SAM. Where T ∇L = 0 there is no ε. The HSR paper prints the radius ρ =
@@ -25,17 +31,24 @@ import torch
 from torch import Tensor
 
 from experiments.three_layer.penalties import (
-    bound_contraction,
+    CONTRACTIONS,
     contraction_gradient,
     data_of,
     loss_gradient,
     state_of,
-    trace_contraction,
 )
 from runner.closed_form.three_layer.model import check_data, hidden_width
 from runner.training.descent.directions import Direction, LossGradient, Step, Switch
 
-METHODS = ("gd", "trace", "asam", "hsr")
+PENALTIES = {
+    "trace": "trace",
+    "hsr": "bound",
+    "mean": "mean",
+    "spread": "spread",
+    "square": "square",
+}
+"""Method -> its penalty."""
+METHODS = ("gd", "asam", *PENALTIES)
 SAM_CONSTANT = 0.01  # η of adaptive SAM's normalisation operator
 
 
@@ -43,7 +56,8 @@ SAM_CONSTANT = 0.01  # η of adaptive SAM's normalisation operator
 class Regularised:
     """loss_weight · ∇L + strength · ∇penalty, watched: ∇L.
 
-    penalty: "trace" for tr H, "bound" for λ_sup. strength: γ₂/γ₁ where the rate of `descend` is γ₁;
+    penalty: "trace" for tr H, "bound" for λ_sup; "mean", "spread" and "square" for its parts μ,
+    √(D−1) σ and √((D−1)/D tr H²). strength: γ₂/γ₁ where the rate of `descend` is γ₁;
     for training on the penalty alone (γ₁ = 0), loss_weight = 0, strength = 1 and rate = γ₂. Where σ
     = 0 the gradient of λ_sup is that of μ (see `three_layer_gradient`). Raises ValueError for an
     unknown penalty; the first step raises the closed forms' ValueErrors.
@@ -57,12 +71,13 @@ class Regularised:
     loss_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.penalty not in ("trace", "bound"):
-            raise ValueError(f"expected the penalty trace or bound, found {self.penalty!r}")
+        if self.penalty not in CONTRACTIONS:
+            known = ", ".join(CONTRACTIONS)
+            raise ValueError(f"expected a penalty out of {known}, found {self.penalty!r}")
 
     def bind(self, width: int) -> Step:
         data = data_of(self.x, self.q)
-        contract = trace_contraction if self.penalty == "trace" else bound_contraction
+        contract = CONTRACTIONS[self.penalty]
         checked = False
 
         def step(theta: Tensor, number: int) -> tuple[Tensor, Tensor]:
@@ -132,7 +147,8 @@ def training_direction(
     """The direction of one of `METHODS`, turning to plain ∇L at step `until` (HSR, Section VI-B;
     None: never).
 
-    strength: γ₂/γ₁ of trace and hsr. radius: ρ of asam. Raises ValueError for an unknown method.
+    strength: γ₂/γ₁ of the methods with a penalty. radius: ρ of asam. Raises ValueError for an
+    unknown method.
     """
     plain = LossGradient(x, q, activation)
     if method not in METHODS:
@@ -143,8 +159,7 @@ def training_direction(
     if method == "asam":
         early = AdaptiveSam(x, q, activation, radius)
     else:
-        penalty = "trace" if method == "trace" else "bound"
-        early = Regularised(x, q, penalty, activation, strength)
+        early = Regularised(x, q, PENALTIES[method], activation, strength)
     if until is None:
         return early
     return Switch(early, plain, until)

@@ -179,21 +179,24 @@ def _hessian(data: Data, state: State) -> Blocks:
     return Blocks(ww.view(-1, units, units, width), wv.view(-1, units, units + 1, width), vv)
 
 
-def _bound_matrix(data: Data, blocks: Blocks, dimension: int) -> Blocks:
-    """G = 1/D + √((D−1)/D) E with E = (H − μ 1)/||H − μ 1||_F, overwriting H; E = 0 where the norm
-    is 0.
-
-    Divided by its largest entry before it is squared, since the squares of a nearly flat Hessian
-    underflow.
-    """
+def _centred(data: Data, blocks: Blocks, dimension: int) -> None:
+    """H − μ 1, overwriting H."""
     ww_diagonal = blocks.ww[data.diagonal].diagonal(dim1=1, dim2=2).transpose(1, 2)
     vv_diagonal = blocks.vv.diagonal(dim1=0, dim2=1).t()
     mean = (ww_diagonal.sum((0, 1)) + vv_diagonal.sum(0)) / dimension
     _shift(data, blocks, -mean)
+
+
+def _normalised(data: Data, blocks: Blocks, dimension: int) -> None:
+    """√((D−1)/D) E with E = B/||B||_F, overwriting the matrix B; E = 0 where the norm is 0.
+
+    Divided by its largest entry before it is squared, since the squares of a nearly flat Hessian
+    underflow.
+    """
     scale = torch.stack([part.abs().flatten(0, -2).amax(0) for part in blocks]).amax(0)
     for part in blocks:
         part.div_(scale + (scale == 0))
-    counted = torch.where(data.diagonal, 1.0, 2.0).to(mean.dtype)[:, None, None, None]
+    counted = torch.where(data.diagonal, 1.0, 2.0).to(scale.dtype)[:, None, None, None]
     ww = (counted * blocks.ww.square()).sum((0, 1, 2))
     wv = 2 * blocks.wv.square().sum((0, 1, 2))
     vv = blocks.vv.square().sum((0, 1))
@@ -201,8 +204,6 @@ def _bound_matrix(data: Data, blocks: Blocks, dimension: int) -> Blocks:
     factor = math.sqrt((dimension - 1) / dimension) / (norm + (norm == 0))
     for part in blocks:
         part.mul_(factor)
-    _shift(data, blocks, torch.full_like(mean, 1 / dimension))
-    return blocks
 
 
 def _shift(data: Data, blocks: Blocks, value: Tensor) -> None:
@@ -212,11 +213,46 @@ def _shift(data: Data, blocks: Blocks, value: Tensor) -> None:
     blocks.vv.diagonal(dim1=0, dim2=1).add_(value[:, None])
 
 
+def _dimension(data: Data, state: State) -> int:
+    """D."""
+    units = state.slope.shape[1]
+    return units * data.inputs.shape[1] + units + 1
+
+
+def mean_contraction(data: Data, state: State) -> Contraction:
+    """G = 1/D: of μ."""
+    dimension = _dimension(data, state)
+    return Contraction(*(part / dimension for part in trace_contraction(data, state)))
+
+
 def bound_contraction(data: Data, state: State) -> Contraction:
+    """G = 1/D + √((D−1)/D) E with E = (H − μ 1)/||H − μ 1||_F: of λ_sup = μ + √(D−1) σ."""
+    dimension = _dimension(data, state)
+    blocks = _hessian(data, state)
+    _centred(data, blocks, dimension)
+    _normalised(data, blocks, dimension)
+    _shift(data, blocks, torch.full_like(blocks.vv[0, 0], 1 / dimension))
+    return _matrix_contraction(data, state, blocks)
+
+
+def spread_contraction(data: Data, state: State) -> Contraction:
+    """G = √((D−1)/D) E: of √(D−1) σ."""
+    dimension = _dimension(data, state)
+    blocks = _hessian(data, state)
+    _centred(data, blocks, dimension)
+    _normalised(data, blocks, dimension)
+    return _matrix_contraction(data, state, blocks)
+
+
+def square_contraction(data: Data, state: State) -> Contraction:
+    """G = √((D−1)/D) H/||H||_F: of √((D−1)/D tr H²), the bound where tr H = 0."""
+    blocks = _hessian(data, state)
+    _normalised(data, blocks, _dimension(data, state))
+    return _matrix_contraction(data, state, blocks)
+
+
+def _matrix_contraction(data: Data, state: State, matrix: Blocks) -> Contraction:
     samples, units, width = state.slope.shape
-    columns = data.inputs.shape[1]
-    dimension = units * columns + units + 1
-    matrix = _bound_matrix(data, _hessian(data, state), dimension)
     ww = data.doubled @ matrix.ww.flatten(1)
     ww = ww.view(samples, units, units, width)
     wv = data.inputs @ matrix.wv.flatten(1)
@@ -235,3 +271,13 @@ def bound_contraction(data: Data, state: State) -> Contraction:
     kappa = ww.diagonal(dim1=1, dim2=2).transpose(1, 2)
     tau = wv[:, :, 1:].diagonal(dim1=1, dim2=2).transpose(1, 2)
     return Contraction(quadratic[:, None], through_slope, through_hidden, kappa, tau)
+
+
+CONTRACTIONS = {
+    "trace": trace_contraction,
+    "bound": bound_contraction,
+    "mean": mean_contraction,
+    "spread": spread_contraction,
+    "square": square_contraction,
+}
+"""Name of a penalty -> G of its gradient."""

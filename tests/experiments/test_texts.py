@@ -80,7 +80,7 @@ def test_what_no_check_decides_has_a_reason(kind, experiment, row, right):
 
 def test_what_is_not_checked_is_said_with_its_reason():
     (line,) = unchecked("ws_bound")
-    assert "L2 regularisation" in line and "no training with a penalty on V was run" in line
+    assert "distorted boundaries" in line and "only the two sharpest and flattest" in line
 
 
 @pytest.mark.parametrize("path", SUMMARIES, ids=lambda path: path.stem)

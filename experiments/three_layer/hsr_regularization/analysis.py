@@ -11,7 +11,7 @@ column `unconverged`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -45,6 +45,20 @@ FIGURES = {
     "boundary_length": "fig15",
 }
 """Quantity -> figure, the family of Holm's correction."""
+OF_ABLATION = (
+    ("lambda_max", "square", "trace"),
+    ("lambda_max", "mean", "trace"),
+    ("lambda_max", "spread", "trace"),
+    ("overfit_f1", "hsr", "gd"),
+    ("overfit_loss", "hsr", "gd"),
+)
+"""Quantity and the two methods of a test, which are paired by sharp start."""
+OVERFITTING = {
+    "overfit_f1": ("f1_train", "f1_test"),
+    "overfit_loss": ("mean_loss_test", "mean_loss_train"),
+}
+"""By how much an end fits training data better than test data -> the first column less the
+second."""
 WIDE = {"asam": "asam_wide"}
 """Method of the paper -> the variant of it whose claims are secondary results."""
 
@@ -133,8 +147,13 @@ def missed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_method(rows: pd.DataFrame) -> pd.DataFrame:
-    table = rows.pivot_table(index="start", columns="method", values="value", dropna=False)
-    return table.reindex(columns=list(NAMES))
+    return _columns_of(rows, "value", NAMES)
+
+
+def _columns_of(rows: pd.DataFrame, quantity: str, methods: Iterable[str]) -> pd.DataFrame:
+    """One row per start, one column per method."""
+    table = rows.pivot_table(index="start", columns="method", values=quantity, dropna=False)
+    return table.reindex(columns=list(methods))
 
 
 def ratio_of_medians(rows: pd.DataFrame, name: str, a: str, b: str) -> float:
@@ -150,6 +169,8 @@ def statistics(analysis: Study) -> list[Statistic]:
         for group, quantity in product(GROUPS, FIGURES):
             rows = case.rows("endpoints", group=group)
             tests += _of_quantity(case, rows, quantity, f"{group} seeds")
+        if case.first and "ablation" in analysis.tables:
+            tests += _of_ablation(case)
     return tests
 
 
@@ -179,3 +200,28 @@ def _of_quantity(c: Case, rows: pd.DataFrame, quantity: str, starts: str) -> Ite
         about |= {"name": f"{name}, over data sets", "figure": f"{family} all"}
         about |= {"label_a": f"median of {a} - {b}", "label_b": "0"}
         yield stats.wilcoxon(medians, group=c.group, **about)
+
+
+def _of_ablation(c: Case) -> Iterator[Statistic]:
+    """The tests of the parts of the bound, and of how much better training data are fitted than
+    test data, by data set."""
+    rows = c.tables["ablation"]
+    for name, (better, worse) in OVERFITTING.items():
+        rows = rows.assign(**{name: rows[better] - rows[worse]})
+    rows = rows.assign(missed=(rows["status"] != "ok").astype(float))
+    for seed, part in data_sets(rows):
+        for quantity, *pair in OF_ABLATION:
+            where = "Fig. 15" if quantity in OVERFITTING else "Section VI-B"
+            a, b = (values for _, values in _columns_of(part, quantity, pair).items())
+            test = stats.wilcoxon(
+                a,
+                b,
+                name=f"{quantity}, {pair[0]} - {pair[1]}, sharp seeds",
+                group=c.of_seed(seed),
+                where=where,
+                figure=f"{quantity} of the parts {c.group}",
+                label_a=pair[0],
+                label_b=pair[1],
+            )
+            missed_one = _columns_of(part, "missed", pair).max(axis=1)
+            yield replace(test, unconverged=int(missed_one.sum()))

@@ -22,7 +22,12 @@ from experiments.three_layer.hsr_regularization.analysis import (
     ratio_of_medians,
 )
 from experiments.three_layer.hsr_regularization.settings import NAMES
-from experiments.three_layer.hsr_regularization.text_claims import claims_over_draws, spectra, views
+from experiments.three_layer.hsr_regularization.text_claims import (
+    claims_over_draws,
+    parts,
+    spectra,
+    views,
+)
 from experiments.three_layer.study import (
     Made,
     Study,
@@ -57,6 +62,7 @@ def claims(analysis: Study) -> Iterator[Claim]:
     for case in cases(analysis):
         if case.first:
             of_variants += [*_search(case), *views(case), *spectra(case)]
+            of_variants += [*parts(case), *_overfitting(case)]
         for make in (_sharpness, _harm, _minimum, _generalisation, _all_ends, _saddles):
             of_variants += make(case)
     if "draws" in analysis.tables:
@@ -80,8 +86,11 @@ def open_protocol(claim: Claim) -> Claim:
         why = SEARCH
     elif "A-SAM" in claim.name or claim.name in ALL_METHODS:
         why = OPERATOR
-    if not why:
-        return claim
+    return _not_comparable(claim, why) if why else claim
+
+
+def _not_comparable(claim: Claim, why: str) -> Claim:
+    """A decided claim that depends on what the paper does not print."""
     detail = f"{claim.detail}; {why}, under which it is {claim.verdict}"
     return replace(claim, verdict="not comparable", detail=detail, seeds_needed=math.nan)
 
@@ -272,6 +281,24 @@ def _generalisation(c: Case) -> Made:
     yield c.mark(), c.within(harmless, "f1, hsr - gd, flat seeds", low=-margin)
     shorter = "HSR simplifies decision boundaries"
     yield c.mark(), c.tested(shorter, "boundary_length, hsr - gd, sharp seeds", sign=-1)
+
+
+def _overfitting(c: Case) -> Made:
+    """Fig. 15, by F1 as in Fig. 14, and by the mean loss.
+
+    A difference of F1 that the criterion on F1 calls comparable is no larger than those between
+    searches, as in the statements of Fig. 14.
+    """
+    name = "HSR suppresses overfitting"
+    test = "{}, hsr - gd, sharp seeds"
+    made = c.tested(name, test.format("overfit_f1"), sign=-1)
+    tests = c.evidence.of_seeds(test.format("overfit_f1"))
+    shift = judge.median({seed: found.shift for seed, found in tests.items()})
+    made = replace(made, detail=f"shift of F1 {shift:.2g} in the median; {made.detail}")
+    if tests and abs(shift) < c.experiment.f1_margin:
+        made = _not_comparable(made, SEARCH)
+    yield c.mark(), made
+    yield f"{c.mark()} by the mean loss", c.tested(name, test.format("overfit_loss"), sign=-1)
 
 
 def _all_ends(c: Case) -> Made:

@@ -20,6 +20,7 @@ from experiments.three_layer.ends import (
     short,
     stack,
 )
+from experiments.three_layer.hsr_regularization.ablation import measure_ablation
 from experiments.three_layer.hsr_regularization.draws import measure_draws, measure_scan
 from experiments.three_layer.hsr_regularization.problem import Problem, Seeds, draw
 from experiments.three_layer.hsr_regularization.settings import METHODS, HsrRegularization
@@ -42,6 +43,8 @@ def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str
     """All tables of one cell."""
     if cell.params.get("part") == "draws":
         return measure_draws(experiment, ctx)
+    if cell.params.get("part") == "ablation":
+        return measure_ablation(experiment, ctx)
     if "search_rate" in cell.params:
         return measure_scan(experiment, cell, ctx)
     return measure_contest(experiment, ctx)

@@ -14,7 +14,7 @@ from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerS
 from runner import contract as c
 
 READINGS = ("every_step", "second_half")
-PARTS = ("methods", "draws")
+PARTS = ("methods", "draws", "ablation")
 GROUPS = ("sharp", "flat")
 NAMES = {
     "gd": "plain descent",
@@ -25,6 +25,8 @@ NAMES = {
 }
 METHODS = tuple(NAMES)
 """The methods that are compared, in the order of the tables."""
+ABLATION = ("gd", "trace", "hsr", "mean", "spread", "square")
+"""What the ablation compares: three of the methods, and the bound with one of its parts alone."""
 PAIRS = (
     ("trace", "gd"),
     ("asam", "gd"),
@@ -50,7 +52,10 @@ class HsrRegularization(ThreeLayerStudy):
     )
     paper = "HSR"
     paper_seeds = tuple(range(42, 47))
-    reproduces = "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws"
+    reproduces = (
+        "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws; parts of the "
+        "bound"
+    )
     measure = "experiments.three_layer.hsr_regularization.measure:measure"
     analysis = "experiments.three_layer.hsr_regularization.report:HsrRegularizationAnalysis"
 
@@ -97,7 +102,7 @@ class HsrRegularization(ThreeLayerStudy):
 
     def cells(self) -> list[c.Cell]:
         """The experiment under the fitted protocol, its printed search at several rates, further
-        draws of the data.
+        draws of the data, the parts of the bound.
         """
         work = self.training.steps / 10_000 * SECONDS / 3000
         cells = []
@@ -112,6 +117,9 @@ class HsrRegularization(ThreeLayerStudy):
         if "draws" in self.part and "fitted" in self.protocol:
             seconds = round(1 + work * self.draws * self.draw_starts, 1)
             cells.append(c.Cell({"part": "draws"}, seconds, 0.4))
+        if "ablation" in self.part and "fitted" in self.protocol:
+            seconds = round(1 + 1.1 * work * self.training.starts, 1)
+            cells.append(c.Cell({"part": "ablation"}, seconds, 0.4))
         return cells
 
     def strength(self, method: str) -> float:

@@ -1,5 +1,5 @@
-"""Figs. 10 and 11, what Section VI-B and the abstract say of the spectrum, and the statements
-decided by draws.
+"""Figs. 10 and 11, what Section VI-B and the abstract say of the spectrum and of the parts of the
+bound, and the statements decided by draws.
 """
 
 from __future__ import annotations
@@ -103,6 +103,16 @@ def spectra(c: Case) -> Made:
     tie = judge.median(by_seed(ends, _weaker_tie))
     together = c.statement("λ₁, mean and std go together")
     yield c.mark(), judge.constructed(together, ONE_OUTLIER, tie)
+
+
+def parts(c: Case) -> Made:
+    """Why HSR is better than the trace: with tr H² alone it has to be, and without it not."""
+    name = "tr H² makes HSR better than the trace"
+    test = "lambda_max, {} - trace, sharp seeds"
+    alone = c.tested(name, test.format("square"), sign=-1)
+    without = c.evidence.unharmed(c.statement(name), test.format("mean"))
+    yield c.mark(), judge.together({"tr H² alone": alone, "without tr H²": without})
+    yield f"{c.mark()} with σ alone", c.tested(name, test.format("spread"), sign=-1)
 
 
 def _weaker_tie(rows: pd.DataFrame) -> float:

@@ -212,7 +212,7 @@ def statistics(analysis: Study) -> list[Statistic]:
     tests = []
     for case in polished_cases(analysis):
         tests += [*_of_points(case), *_widths(case)]
-    tests += _draws(analysis.tables)
+    tests += [*_draws(analysis.tables), *_penalties(analysis.tables)]
     for case in cases(analysis):
         if len(case.narrow):
             tests += [*_of_points(case), *_norms(case), *_widths(case), *_lower_edge(case)]
@@ -260,6 +260,44 @@ def _draws(tables: Tables) -> Iterator[Statistic]:
         about["name"] = f"mean F1 on {size}, low - high, over draws"
         about["group"] = f"protocol=fitted {stage}"
         yield stats.wilcoxon(rows["f1_low"], rows["f1_high"], **about)
+
+
+def penalty_weights(tables: Tables) -> list[float]:
+    """The weights of the penalty on V that are stored next to plain descent."""
+    if "penalised" not in tables:
+        return []
+    weights = sorted(set(tables["penalised"]["penalty"]))
+    return weights[1:] if weights[0] == 0 else []
+
+
+def of_penalty(weight: float) -> str:
+    """Name of the test of a penalty on V."""
+    return f"bound, penalty {weight:g} on V - none"
+
+
+def _penalties(tables: Tables) -> Iterator[Statistic]:
+    """λ_sup with a penalty on V against plain descent, paired by start, wherever they stop."""
+    for weight in penalty_weights(tables):
+        for seed, part in data_sets(tables["penalised"]):
+            missed = (part["status"] != "ok").astype(float)
+            by_weight = _by_weight(part, "lambda_sup")
+            missed_one = _by_weight(part.assign(missed=missed), "missed")[[0.0, weight]]
+            test = stats.wilcoxon(
+                by_weight[weight],
+                by_weight[0.0],
+                name=of_penalty(weight),
+                where="Section VI",
+                figure="penalty on V",
+                group=f"protocol=fitted seed={seed}",
+                label_a=f"penalty {weight:g}",
+                label_b="none",
+            )
+            yield replace(test, unconverged=int(missed_one.max(axis=1).sum()))
+
+
+def _by_weight(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """One row per start, one column per weight of the penalty."""
+    return rows.pivot_table(index="start", columns="penalty", values=quantity, dropna=False)
 
 
 def _widths(c: Case) -> Iterator[Statistic]:

@@ -31,6 +31,8 @@ from experiments.three_layer.ws_bound.analysis import (
     PAPER_ACTIVATION,
     Case,
     cases,
+    of_penalty,
+    penalty_weights,
     polished_cases,
     scanned_cases,
     split_low_high,
@@ -59,6 +61,9 @@ def claims(analysis: Study) -> Iterator[Claim]:
                 of_variants += make(case)
         made = inequalities(case, "theorems_polished") if case.polished else exact_claims(case)
         exact += [(case.mark, claim) for claim in made]
+    for case in every:
+        if case.mark == "fitted":
+            of_variants.append((case.mark, _penalty(case)))
     for case in scanned_cases(analysis):
         of_variants += [*_norms(case), *_widths(case)]
     drawn = list(_over_draws(analysis))
@@ -214,6 +219,25 @@ def _norms(c: Case) -> Made:
     yield c.mark, of_outputs
     of_inputs = c.evidence.unrelated(c.statement("W norm"), "W_norm_sq and bound")
     yield c.mark, of_inputs
+
+
+def _penalty(c: Case) -> Claim:
+    """Section VI: the weight of the penalty is not printed, so that what holds at one and not at
+    another is not comparable."""
+    name = "suppressing V"
+    weights = penalty_weights(c.tables)
+    claims = {f"weight {w:g}": c.tested(name, of_penalty(w), sign=-1) for w in weights}
+    if not claims:
+        return judge.claim(c.statement(name), "not run", detail="no penalty is stored")
+    made = judge.together(claims)
+    verdicts = set(made.variants.values())
+    if not {"confirmed", "refuted"} <= verdicts:
+        return made
+    listed = ", ".join(f"{verdict} at {weight}" for weight, verdict in made.variants.items())
+    why = f"the paper prints no weight: {listed}"
+    return replace(
+        made, verdict="not comparable", detail=f"{why}; {made.detail}", seeds_needed=math.nan
+    )
 
 
 def _gram(c: Case) -> Made:

@@ -19,6 +19,7 @@ from experiments.three_layer.ends import (
     short,
 )
 from experiments.three_layer.ws_bound.draws import measure_draws
+from experiments.three_layer.ws_bound.penalty import measure_penalised
 from experiments.three_layer.ws_bound.portraits import numerical_hessian, portraits
 from experiments.three_layer.ws_bound.search import Search, run_search
 from experiments.three_layer.ws_bound.settings import WsBound
@@ -34,6 +35,8 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
         return measure_draws(experiment, ctx)
     if part == "polish":
         return measure_polished(experiment, cell, ctx)
+    if part == "penalty":
+        return measure_penalised(experiment, cell, ctx)
     return measure_search(experiment, cell, ctx)
 
 

@@ -14,7 +14,7 @@ from itertools import product
 from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
 from runner import contract as c
 
-PARTS = ("search", "polish", "draws")
+PARTS = ("search", "polish", "draws", "penalty")
 PORTRAITS = ("Fig. 3", "Fig. 4", "Fig. 5", "Fig. 8")
 """Figures of single points, followed in detail."""
 COST = {"sigmoid": 0.8, "tanh": 0.3, "softplus": 1.0, "gelu": 1.4, "linear": 0.1}
@@ -32,7 +32,9 @@ class WsBound(ThreeLayerStudy):
     paper_seeds = tuple(range(42, 47))
     replication_seeds = tuple(range(42, 55))
     replication_reason = "13 seeds (78 draws) would decide 'low bound generalises better'"
-    reproduces = "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points"
+    reproduces = (
+        "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points; penalty on V"
+    )
     measure = "experiments.three_layer.ws_bound.measure:measure"
     analysis = "experiments.three_layer.ws_bound.report:WsBoundAnalysis"
 
@@ -56,6 +58,7 @@ class WsBound(ThreeLayerStudy):
     )
     far: float = c.since(25.0, above=0)
     draws: int = c.since(6, free=True, above=0, figures=("Fig. 7",))
+    penalty: list[float] = c.grid((0.0, 0.01, 0.1, 1.0), at_least=0)
     portrait_hidden: int = c.setting(above=0, of="hidden", figures=PORTRAITS)
     portrait_rate: float = c.setting(above=0, of="rate", figures=PORTRAITS)
     line_points: int = c.free(above=0, figures=("Fig. 3", "Fig. 4"))
@@ -87,7 +90,7 @@ class WsBound(ThreeLayerStudy):
 
     def cells(self) -> list[c.Cell]:
         """Searches; the same ones polished, where the claims look at them; further draws of the
-        data.
+        data; the calibrated search with a penalty on V.
         """
         searches = self._searches()
         cells = list(searches) if "search" in self.part else []
@@ -107,6 +110,10 @@ class WsBound(ThreeLayerStudy):
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
             cell_of_draws = c.Cell(about, round(seconds, 2), 0.35)
             cells.append(cell_of_draws)
+        if "penalty" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
+            seconds = self._seconds("sigmoid", self.portrait_hidden)
+            for weight in self.penalty:
+                cells.append(c.Cell({"part": "penalty", "penalty": weight}, seconds, 0.35))
         return cells
 
     def _polished(self, cell: c.Cell) -> bool:

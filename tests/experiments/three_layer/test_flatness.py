@@ -8,6 +8,7 @@ import torch
 
 from experiments.paper_audit.three_layer import loss as plain_loss
 from experiments.three_layer.flatness import METHODS, AdaptiveSam, Regularised, training_direction
+from experiments.three_layer.penalties import CONTRACTIONS
 from runner.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, Switch, descend
 from tests.draws import seeded
@@ -23,12 +24,13 @@ def objective(kind, theta, x, q, activation):
     loss = plain_loss(theta, x, q, activation)
     hessian = torch.func.hessian(plain_loss)(theta, x, q, activation)
     trace, dimension = torch.trace(hessian), len(theta)
-    if kind == "trace":
-        return 1.3 * loss + 0.7 * trace
     mean = trace / dimension
     deviator = hessian - mean * torch.eye(dimension, dtype=theta.dtype)
-    spread = math.sqrt((dimension - 1) / dimension) * deviator.norm()
-    return 1.3 * loss + 0.7 * (mean + spread)
+    share = math.sqrt((dimension - 1) / dimension)
+    spread = share * deviator.norm()
+    penalties = {"trace": trace, "bound": mean + spread, "mean": mean, "spread": spread}
+    penalties["square"] = share * (hessian @ hessian).trace().sqrt()
+    return 1.3 * loss + 0.7 * penalties[kind]
 
 
 def step(direction, theta):
@@ -42,7 +44,7 @@ def close(found, expected, tolerance=1e-10):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["trace", "bound"])
+@pytest.mark.parametrize("kind", CONTRACTIONS)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_regularised_is_the_gradient_of_its_objective(kind, name, size):
     theta, x, q = problem(*size, starts=3)
@@ -69,6 +71,14 @@ def saturated():
     theta = torch.zeros(1, 13, dtype=torch.float64)
     theta[0, 9] = 2000.0
     return theta, x, torch.ones_like(q)
+
+
+@pytest.mark.parametrize("kind", ["spread", "square"])
+def test_a_vanishing_norm_has_no_gradient(saturated, kind):
+    """E = 0 where its norm is 0."""
+    theta, x, q = saturated
+    move, _ = step(Regularised(x, q, kind, loss_weight=0.0), theta)
+    assert not move.any()
 
 
 def test_a_vanishing_spread_leaves_the_gradient_of_the_mean(saturated):
@@ -140,9 +150,9 @@ def test_a_start_does_not_depend_on_its_company(method):
 
 def test_what_cannot_be_used_is_refused():
     theta, x, q = problem()
-    with refusal("expected a method out of gd, trace, asam, hsr, found 'sgd'"):
+    with refusal("expected a method out of gd, asam, trace, hsr, mean.*found 'sgd'"):
         training_direction("sgd", x, q)
-    with refusal("penalty trace or bound"):
+    with refusal("penalty out of trace, bound"):
         Regularised(x, q, "norm")
     with refusal("radius"):
         AdaptiveSam(x, q, radius=-1.0)

@@ -15,7 +15,7 @@ from experiments.three_layer.flatness import training_direction
 from experiments.three_layer.hsr_regularization.analysis import missed, wide
 from experiments.three_layer.hsr_regularization.claims import open_protocol, whisker_tip
 from experiments.three_layer.hsr_regularization.problem import draw
-from experiments.three_layer.hsr_regularization.settings import METHODS
+from experiments.three_layer.hsr_regularization.settings import ABLATION, METHODS
 from experiments.three_layer.hsr_regularization.views import boundary_length, saddle_depth
 from runner.closed_form import three_layer as tl
 from runner.contract import Claim, Context, analyse
@@ -201,6 +201,64 @@ def test_draws_decide_the_statements_on_f1(experiment, tables):
         "HSR not worse than A-SAM on F1": "confirmed",
     }.items():
         assert under_this_search(found[name]) == verdict
+
+
+def test_the_ablation_trains_the_methods_from_the_sharp_starts(experiment, problem, tables):
+    """Three methods end where they end elsewhere; F1 on training data, measured anew."""
+    found = chosen(tables["ablation"], seed=1)
+    known = chosen(tables["endpoints"], seed=1, reading="every_step", group="sharp")
+    both = found.merge(known, on=["method", "start"], suffixes=("", "_known"))
+    assert len(both) == 3 * found["start"].nunique() > 0 and set(found["method"]) == {*ABLATION}
+    for name, other in {"lambda_max": "lambda_max_known", "f1_test": "f1"}.items():
+        assert both[name].tolist() == pytest.approx(both[other].tolist(), rel=1e-8, nan_ok=True)
+    square = chosen(found, method="square")
+    how = {"strength": experiment.bound_weight / experiment.rate, "until": experiment.switch}
+    direction = training_direction("square", problem.x, problem.q, **how)
+    theta = problem.train(torch.tensor(square["start"].tolist()), direction).final.theta
+    predicted, truth = tl.predict(theta, problem.x) > 0.5, problem.q > 0.5
+    scores = [macro_f1(row, truth) for row in predicted]
+    assert square["f1_train"].tolist() == pytest.approx(scores)
+    loss = tl.loss(theta, problem.x, problem.q) / len(problem.q)
+    assert square["mean_loss_train"].tolist() == pytest.approx(loss.tolist())
+
+
+def ablated(fit=0.9, **factors):
+    """Five data sets in which methods have λ₁ times these factors; fit: F1 of HSR on training
+    data, where plain descent has 0.9 and all have 0.8 on test data."""
+    generator = np.random.default_rng(0)
+    rows = grid(seed=range(5), start=range(30), method=ABLATION)
+    noise = generator.uniform(0.99, 1.01, len(rows))
+    factor = rows["method"].map({"trace": 0.8, **factors}).fillna(1.0)
+    f1 = rows["method"].map({"hsr": fit}).fillna(0.9) + 1e-3 * (noise - 1)
+    same = {"status": "ok", "steps": 1, "mean_loss_train": 0.1, "mean_loss_test": 0.2}
+    return rows.assign(lambda_max=factor * noise, f1_train=f1, f1_test=0.8, **same)
+
+
+@pytest.mark.parametrize(
+    "factors, verdict",
+    [
+        ({"square": 0.3}, "confirmed"),
+        ({"square": 0.8}, "refuted"),  # no better than the trace
+        ({"square": 0.3, "mean": 0.3}, "refuted"),  # as good without tr H²
+    ],
+)
+def test_the_squared_trace_is_the_cause_where_it_alone_beats_the_trace(
+    experiment, tables, factors, verdict
+):
+    known = tables | {"ablation": ablated(**factors), "endpoints": constructed(0.5)}
+    check(experiment, known, **{verdict: "tr H² makes HSR better than the trace"})
+
+
+@pytest.mark.parametrize(
+    "fit, verdict, under",
+    [(0.85, "confirmed", ""), (0.95, "refuted", ""), (0.895, "not comparable", "confirmed")],
+)
+def test_overfitting_is_the_difference_of_training_and_test_score(
+    experiment, tables, fit, verdict, under
+):
+    known = tables | {"ablation": ablated(fit), "endpoints": constructed(0.5)}
+    found = claims_of(experiment, known)["HSR suppresses overfitting"]
+    assert found.verdict == verdict and under_this_search(found) == (under or verdict)
 
 
 def test_boundary_length_of_a_vertical_line(experiment, problem):

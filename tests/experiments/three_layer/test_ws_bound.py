@@ -14,6 +14,7 @@ from experiments.printed import statements
 from experiments.three_layer.ws_bound.analysis import Case, split_low_high
 from experiments.three_layer.ws_bound.claims import of_the_fit_alone
 from experiments.three_layer.ws_bound.exact_claims import INEQUALITIES
+from experiments.three_layer.ws_bound.penalty import PenalisedGradient
 from experiments.three_layer.ws_bound.portrait_claims import boundary_length, largest_rise
 from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
@@ -23,6 +24,7 @@ from runner.report.reference import read_reference, reference_path
 from runner.run.config import arguments, build_job
 from runner.stats import correct
 from runner.stats.tables import chosen
+from runner.training.descent.directions import LossGradient
 from tests.errors import refusal
 from tests.experiments.tables import changed, check, claims_of, grid, merged, rows_with
 
@@ -51,7 +53,8 @@ def tables(experiment):
 
 def test_grid_of_the_paper_protocol():
     parts = [c.params.get("part", "search") for c in build().cells()]
-    assert parts == ["search"] * (5 * 2 + 6 * 2) + ["polish"] * (2 + 4 + 2) + ["draws"]
+    others = ["draws"] + ["penalty"] * 4
+    assert parts == ["search"] * (5 * 2 + 6 * 2) + ["polish"] * (2 + 4 + 2) + others
     printed = build("protocol=printed", "hidden=3", "part=search").cells()
     rates = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
     label = "protocol=printed activation=sigmoid hidden=3 rate={:g}".format
@@ -121,6 +124,48 @@ def test_diverged_starts_are_rows_with_a_reason():
     assert len(lost) and lost["lambda_sup"].isna().all()
     assert table["search"]["diverged"].iloc[0] == len(lost)
     assert f"{len(lost)} diverged" in " ".join(analyse(wild, table).notes())
+
+
+def test_without_a_penalty_the_penalised_descent_is_the_search(experiment, tables):
+    keys = {"protocol": "fitted", "activation": "sigmoid", "hidden": 3, "seed": 42}
+    found = chosen(tables["critical_points"], **keys).set_index("start")
+    plain = chosen(tables["penalised"], seed=42, penalty=0.0).set_index("start")
+    assert (plain["status"] == found["status"]).all()
+    ok = found["status"] == "ok"
+    for name in ("loss", "lambda_sup", "lambda_max", "V_norm_sq", "W_norm_sq"):
+        assert plain[name][ok].tolist() == pytest.approx(found[name][ok].tolist(), rel=1e-9)
+    most = chosen(tables["penalised"], seed=42, penalty=1.0).set_index("start")
+    assert (most["V_norm_sq"] < plain["V_norm_sq"]).mean() > 0.9
+
+
+def test_the_penalty_is_on_v_and_its_bias():
+    theta = torch.linspace(-2, 3, 13, dtype=torch.float64).repeat(2, 1)
+    x, q = torch.randn(6, 2, dtype=torch.float64), (torch.arange(6) % 2).double()
+
+    def objective(t):
+        return loss(t, x, q, "sigmoid") + 0.3 * t[9:].square().sum() / 2
+
+    direction = PenalisedGradient(LossGradient(x, q), 0.3, 9)
+    move, watched = direction.bind(2)(theta.t().contiguous(), 0)
+    expected = torch.stack([torch.func.grad(objective)(t) for t in theta])
+    torch.testing.assert_close(move.t(), expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(move, watched)
+
+
+@pytest.mark.parametrize(
+    "factors, verdict",
+    [
+        ({0.01: 0.5, 0.1: 0.5, 1.0: 0.5}, "confirmed"),
+        ({0.01: 2.0, 0.1: 2.0, 1.0: 2.0}, "refuted"),
+        ({0.01: 0.5, 0.1: 0.5, 1.0: 2.0}, "not comparable"),
+    ],
+)
+def test_a_penalty_whose_weight_decides_is_not_comparable(experiment, tables, factors, verdict):
+    rows = grid(penalty=[0.0, *factors], seed=[42, 43, 44], start=range(30))
+    factor = rows["penalty"].map(factors).fillna(1.0)
+    noise = np.random.default_rng(0).uniform(0.9, 1.1, len(rows))
+    table = rows.assign(lambda_sup=10 * factor * noise, status="ok")
+    check(experiment, tables | {"penalised": table}, **{verdict.replace(" ", "_"): "suppressing V"})
 
 
 def test_low_and_high_groups_have_the_published_sizes():
