@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import short
+from runner.contract.records import CERTIFICATE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,10 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 Rows = Sequence[Mapping[str, Any]]
 NO_NUMBER = re.compile(r"\s*[+-]?(nan|inf)\s*", re.IGNORECASE)
 """Texts that stand for a missing and for an infinite float in the files."""
-TABLE_NAME = re.compile(r"[a-z0-9_]+")
+TABLE_NAME = re.compile(r"[a-z0-9_]{1,64}")
+"""A longer one has no place in the name of a file."""
+CERTIFIED = {"what", "ok", "error", "where", "status"}
+"""Columns that every row of a certificate has (`certificate_row`)."""
 ANSWERS = ("stats", "claims", "scorecard")
 """Tables that an analysis gives; every other table of a report is merged from the cells."""
 
@@ -43,11 +47,17 @@ def frames(tables: Any, constants: Mapping[str, Any]) -> dict[str, pd.DataFrame]
     for name, table in tables.items():
         if not isinstance(name, str) or not TABLE_NAME.fullmatch(name):
             raise ValueError(
-                f"measure: expected table names of a-z, 0-9 and _, found {short(repr(name))}"
+                "measure: expected table names of at most 64 letters a-z, digits and _, found "
+                f"{short(repr(name))}"
             )
         if name in ANSWERS:
             raise ValueError(f"measure: expected table names other than {', '.join(ANSWERS)}")
         found[name] = frame(name, table, constants)
+        if name == CERTIFICATE and len(found[name]) and CERTIFIED - set(found[name]):
+            raise ValueError(
+                f"table {name}: expected rows of runner.contract.records.certificate_row, found "
+                f"columns {short(', '.join(found[name]))}; give a table of your own another name"
+            )
         _check_read_back(name, found[name])
     return found
 
@@ -87,6 +97,11 @@ def _columns_of(name: str, table: Any) -> Mapping[str, Any]:
     if isinstance(table, pd.DataFrame):
         if not table.index.equals(pd.RangeIndex(len(table))):
             raise ValueError(f"table {name}: expected no index of its own, call .reset_index()")
+        if not table.columns.is_unique:
+            twice = table.columns[table.columns.duplicated()][0]
+            raise ValueError(
+                f"table {name}: expected columns of different names, found two {twice!r}"
+            )
         return dict(table.items())
     if isinstance(table, Mapping):
         return table
