@@ -14,8 +14,8 @@ import itertools
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MARKER = ".hess-run.json"
@@ -197,6 +197,38 @@ def sweep(root: Path, *, below: bool = True) -> None:
         folders[:] = [
             name for name in folders if below and name != "cells" and not SCRATCH.fullmatch(name)
         ]
+
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EIO)
+"""Errors of file systems that lock no files; filelock itself answers ENOSYS."""
+
+
+@contextmanager
+def locked(path: Path, timeout: float = 0.0) -> Iterator[bool]:
+    """Hold a lock file while inside; False where another process holds it for longer than `timeout`
+    seconds (-1: wait for it).
+
+    The operating system frees the lock of a process that dies. Where the file system has no locks,
+    a second file serves, which is there as long as its process holds it.
+    """
+    from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
+    lock: BaseFileLock = FileLock(path, timeout)
+    try:
+        try:
+            lock.acquire()
+        except OSError as error:
+            if isinstance(error, Timeout) or error.errno not in NO_LOCKS:
+                raise
+            lock = SoftFileLock(path.with_suffix(".soft-lock"), timeout)
+            lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def is_alive(pid: int) -> bool:

@@ -22,7 +22,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 import numpy as np
-from filelock import FileLock
 
 from runner.data.cifar import (
     Archive,
@@ -36,7 +35,7 @@ from runner.data.cifar import (
     remedy,
 )
 from runner.data.images import DataError
-from runner.files import move, remove, scratch_path, set_aside, sha256, sweep
+from runner.files import locked, move, remove, scratch_path, set_aside, sha256, sweep
 
 Progress = Callable[[int, int | None], None]
 
@@ -83,7 +82,7 @@ def fetch_archive(
         raise DataError(
             f"{spec.name}: expected a folder to write to at {root}, found: {error}; set $HESS_DATA"
         ) from error
-    with FileLock(root / f".{spec.name}.lock"):
+    with locked(root / f".{spec.name}.lock", timeout=-1):
         if not complete(spec, folder):
             packed = root / spec.file
             part = root / f".{spec.file}{PART}"

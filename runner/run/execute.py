@@ -289,8 +289,9 @@ def _collect(
     )
     complete = len(outcome.measured) + len(outcome.stored) + len(outcome.failed) == len(ids)
     if not complete and not interrupted:
+        cells = ", ".join(cell.label for i, cell in job.cells() if store.begun(i))
         raise RuntimeError(
-            f"a worker process ended early (exit codes {exit_codes}); "
+            f"a worker process ended early (exit codes {exit_codes}) in cell {cells}; "
             "the finished cells are stored, "
             f"the logs are in {store.logs}; run the same command again to go on"
         )

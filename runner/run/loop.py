@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,15 @@ WAIT_FOR_OTHERS = (
     0.5,
 )  # seconds between looks at cells that another process is measuring: first, longest
 
+NAMED_AFTER = 5.0
+"""Seconds of waiting after which the process that holds a cell is named."""
+MOST_ENDS = 2
+"""How often the process of a cell is killed before the cell counts as failed."""
+
+
+class Killed(RuntimeError):
+    """The process that measured a cell was killed, each time."""
+
 
 @dataclass
 class Outcome:
@@ -48,8 +57,11 @@ class Outcome:
 def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Outcome:
     """The loop itself, in this process."""
     outcome = Outcome()
-    waiting = job.cells()
+    # a cell that killed its process comes last: the others are measured before
+    waiting = sorted(job.cells(), key=lambda one: bool(store.begun(one[0])))
     pause = WAIT_FOR_OTHERS[0]
+    since = time.monotonic()
+    named: set[str] = set()
     try:
         while waiting:
             busy = []
@@ -64,7 +76,10 @@ def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Out
                     raise KeyboardInterrupt
             if len(busy) < len(waiting):
                 pause = WAIT_FOR_OTHERS[0]
+                since = time.monotonic()
             if busy:
+                if time.monotonic() - since > NAMED_AFTER:
+                    _name_holders(job, store, busy, named)
                 time.sleep(pause)
                 pause = min(1.5 * pause, WAIT_FOR_OTHERS[1])
             waiting = busy
@@ -74,6 +89,26 @@ def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Out
     finally:
         progress.close()
     return outcome
+
+
+def _name_holders(
+    job: Job, store: Store, busy: Sequence[tuple[str, Cell]], named: set[str]
+) -> None:
+    """Say once which process, of another run than this one, holds each of these cells."""
+    for cell_id, cell in busy:
+        holder = store.begun(cell_id)
+        if cell_id not in named and holder.get("run") != job.run:
+            named.add(cell_id)
+            say(
+                f"{job.name}: waiting for cell {cell.label}, which {_process(holder)} measures; "
+                "it is taken over when that process ends"
+            )
+
+
+def _process(holder: Mapping[str, Any]) -> str:
+    if holder:
+        return f"process {holder.get('process')} of {holder.get('machine')}"
+    return "another process"
 
 
 def _one_cell(
@@ -94,7 +129,9 @@ def _one_cell(
         progress.start(cell.label)
         log.info("cell %s %s", cell_id, cell.label)
         started = time.perf_counter()
+        before = store.begun(cell_id)
         try:
+            _check_ends(job, cell, before, store.begin(cell_id, job.run))
             tables, meta = measure(job, store, cell, log, progress)
             store.write(cell_id, tables, meta)
             code.record(store.root, job.experiment)
@@ -105,8 +142,25 @@ def _one_cell(
                 log.error("%s: %s", reached, error)
                 raise LimitReached(f"{reached}: {error}") from error
             return _failure(store, cell_id, cell, job, error, log)
+        finally:
+            store.end(cell_id)
         log.info("cell %s stored after %.2f s", cell_id, time.perf_counter() - started)
         return "measured"
+
+
+def _check_ends(job: Job, cell: Cell, before: Mapping[str, Any], times: int) -> None:
+    """Name a cell that was begun and never ended so many times. Raises Killed where that is often
+    enough."""
+    if not times:
+        return
+    line = f"was begun by {_process(before)} and never ended: that process was killed"
+    if times < MOST_ENDS:
+        say(f"{job.name}: cell {cell.label} {line}; it is measured again, after all others")
+        return
+    raise Killed(
+        f"{line}, as {times} were that measured this cell, perhaps for lack of memory; "
+        "the next run tries it again"
+    )
 
 
 def measure(

@@ -12,10 +12,8 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from runner.contract import Cell, SettingError, quoted
-from runner.files import is_listed, remove, sweep, write_bytes
+from runner.files import is_listed, locked, remove, sweep, write_bytes
 from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest
 from runner.report.place import place_of
 from runner.run import config
@@ -68,13 +66,11 @@ def publish(experiment: str, settings: Sequence[str], outputs: Path) -> list[str
     )[0]
     folder = root / experiment
     folder.mkdir(exist_ok=True)
-    lock = FileLock(folder / ".publish.lock", timeout=0)
-    try:
-        with lock:
-            sweep(folder)
-            return _publish(job, folder)
-    except Timeout as error:
-        raise SettingError(f"publish: another process is publishing {experiment}") from error
+    with locked(folder / ".publish.lock") as mine:
+        if not mine:
+            raise SettingError(f"publish: another process is publishing {experiment}")
+        sweep(folder)
+        return _publish(job, folder)
 
 
 def _publish(job: Job, folder: Path) -> list[str]:

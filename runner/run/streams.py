@@ -79,7 +79,7 @@ def protect(quiet: bool = False) -> None:
 
 def say(line: str) -> None:
     """One line on standard error."""
-    print(f"hess-run: {plain(' '.join(line.split()))}", file=sys.stderr)
+    print(f"hess-run: {plain(' '.join(line.split()))}", file=sys.stderr, flush=True)
 
 
 def flushed(status: int) -> int:

@@ -7,7 +7,8 @@ cells.
     <outputs>/<experiment>/failures/<id>.json   the error of a cell that failed; it is tried again
     <outputs>/<experiment>/checkpoints/         states of long trainings
     <outputs>/<experiment>/logs/                one file a job
-    <outputs>/<experiment>/.locks/              one lock file a cell: one process measures it
+    <outputs>/<experiment>/.locks/              one lock file a cell: one process measures it; and
+                                                <id>.json, which process has begun
 
 An id is a hash of everything that decides the numbers (`identity`), so a stored cell never has to
 be measured again. A cell that is not in the working folder is looked for in the archive of
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import SettingError
-from runner.files import remove, set_aside, sync_folder, write_bytes
+from runner.files import locked, machine, remove, set_aside, sync_folder, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import archive_bytes, published_cells
 from runner.store.cells import CELL_JSON, CellFiles, Stored, merge
@@ -151,32 +152,39 @@ class Store:
 
     @contextmanager
     def lock(self, cell_id: str) -> Iterator[bool]:
-        """Hold the lock of a cell while inside; yields False at once when another process holds it.
-
-        The operating system frees the lock of a process that dies, so a killed run never blocks the
-        next one.
-        """
-        from filelock import FileLock, Timeout
-
+        """Hold the lock of a cell while inside; yields False at once when another process holds
+        it."""
         self.locks.mkdir(parents=True, exist_ok=True)
         path = self.locks / f"{cell_id}.lock"
         if path.is_dir():
             raise SettingError(
                 f"outputs: expected a lock file, found the folder {path}; move it away"
             )
-        lock = FileLock(path, timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
+        with locked(path) as mine:
+            yield mine
             # whoever still waits on this file finds the cell stored
-            if self.working.stamp(cell_id):
+            if mine and self.working.stamp(cell_id):
                 remove(path, lambda file: file.stat().st_size == 0)
-            lock.release()
+
+    def begin(self, cell_id: str, run: str) -> int:
+        """Note that this process begins to measure a cell, whose lock it holds; how often it was
+        begun before and never ended, since its process was killed."""
+        times = int(self.begun(cell_id).get("times", 0))
+        about = {"process": os.getpid(), "machine": machine(), "run": run, "times": times + 1}
+        self._note(cell_id).write_text(json.dumps(about), encoding="utf-8")
+        return times
+
+    def begun(self, cell_id: str) -> dict[str, Any]:
+        """Who has begun to measure a cell and has not ended: process, machine, run, times; empty
+        for nobody."""
+        return csv.json_of(self._note(cell_id))
+
+    def end(self, cell_id: str) -> None:
+        """Note that this process has ended to measure a cell, stored or not."""
+        remove(self._note(cell_id), lambda file: True)
+
+    def _note(self, cell_id: str) -> Path:
+        return self.locks / f"{cell_id}.json"
 
     def write(
         self, cell_id: str, tables: Mapping[str, pd.DataFrame], meta: Mapping[str, Any]

@@ -2,6 +2,7 @@
 twice."""
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import random
@@ -10,15 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
+from runner.files import machine
 from runner.kinds.dataset import GaussianData
-from runner.run import execute, launch
+from runner.run import execute, launch, loop
 from runner.run.config.overrides import Arguments
 from runner.run.execute import run
 from runner.run.exit_status import LimitReached, limit
@@ -151,6 +153,65 @@ def start(job: Job) -> multiprocessing.Process:
     process = multiprocessing.get_context("fork").Process(target=run, args=(job,))
     process.start()
     return process
+
+
+@pytest.mark.parametrize("words", [(), ("jobs=2",)], ids=" ".join)
+def test_a_cell_that_kills_its_process_twice_fails_and_the_others_are_measured(
+    words, toy_conf, tmp_path
+):
+    """As for lack of memory: the first cell of three, in the order of the grid."""
+    environment = command_environment(TOY_KILLED_AT="1")
+    command = ("experiment=toy", "experiment.shape=[round]", *words)
+    named = "cell width=1 shape=round was begun by process"
+    ended = [forked(command, tmp_path, environment, fork_workers) for _ in range(3 - len(words))]
+    if words:  # the second worker takes the cell over
+        assert "in cell width=1 shape=round; the finished cells" in ended[0].stderr
+        assert named in ended[0].stderr
+    else:
+        assert [one.returncode for one in ended[:2]] == [-signal.SIGKILL] * 2
+        assert named not in ended[0].stderr and named in ended[1].stderr
+    assert ended[-1].returncode == 1
+    assert "2 were stored, 1 failed" in ended[-1].stdout
+    assert "were that measured this cell" in ended[-1].stderr
+    mended = forked(command, tmp_path, command_environment(), fork_workers)
+    assert mended.returncode == 0 and "1 measured, 2 were stored" in mended.stdout
+    assert not list((tmp_path / "outputs" / "toy" / ".locks").glob("*.json"))
+
+
+def test_a_process_that_holds_a_cell_for_long_is_named(tmp_path, monkeypatch, capsys):
+    """Such as one that Ctrl-Z has stopped."""
+    monkeypatch.setattr(loop, "NAMED_AFTER", 0.2)
+    job = Job("toy", SLOW, 42, tmp_path)
+    cell_id, cell = job.cells()[0]
+    said = []
+
+    def measured(*arguments):
+        said.append(capsys.readouterr().err)
+        held.close()  # the other process goes on, and ends
+
+    held = ExitStack()
+    with held:
+        assert held.enter_context(job.store.lock(cell_id))
+        job.store.begin(cell_id, "of another run")
+        monkeypatch.setattr(
+            loop, "_name_holders", lambda *of, name=loop._name_holders: (name(*of), measured())
+        )
+        assert len(run(job).measured) == len(list(SLOW.cells()))
+    line = f"waiting for cell {cell.label}, which process {os.getpid()} of {machine()} measures"
+    assert line in said[0]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_without_locks_has_soft_ones(number, tmp_path, monkeypatch):
+    def refused(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    store = Store(tmp_path, "toy")
+    with store.lock("0" * 16) as ours, store.lock("0" * 16) as second:
+        assert ours and not second
+    assert len(run(Job("toy", SLOW, 42, tmp_path)).measured) == len(list(SLOW.cells()))
+    assert not list(store.locks.glob("*.soft-lock"))
 
 
 def test_two_processes_on_one_store_measure_each_cell_once(tmp_path):
