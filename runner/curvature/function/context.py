@@ -8,16 +8,14 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from runner.curvature.function.errors import MeasurementError, some
-from runner.curvature.function.trees import tree_flatten, tree_unflatten
 
 T = TypeVar("T")
 ONE_AT_A_TIME = threading.RLock()
@@ -145,40 +143,6 @@ def write_back(kept: Iterable[tuple[Tensor, Tensor]]) -> None:
         for tensor, before in kept:
             if not torch.equal(tensor, before):
                 tensor.copy_(before)
-
-
-class Widened(TorchFunctionMode):
-    """Tensors of lower precision that meet float64 ones are taken for float64: those that functions
-    hold in closures, which no replacement reaches."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        leaves, spec = tree_flatten((args, kwargs or {}))
-        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in leaves):
-            args, kwargs = tree_unflatten([widen(t) for t in leaves], spec)
-        return func(*args, **(kwargs or {}))
-
-
-def widen(value: Any) -> Any:
-    """A tensor of real or complex numbers in float64 or complex128; anything else itself."""
-    if isinstance(value, Tensor) and value.is_complex():
-        return value.to(torch.complex128)
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return value.double()
-    return value
-
-
-@contextmanager
-def double_precision(mixes: bool) -> Iterator[None]:
-    """float64 is the default dtype; mixes: it wins where precisions meet."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with Widened() if mixes else nullcontext():
-            yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def changes_gradients(module: nn.Module) -> bool:

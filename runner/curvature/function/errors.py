@@ -15,6 +15,10 @@ class MeasurementError(ValueError):
     remedy."""
 
 
+class NoSecondDerivative(MeasurementError):
+    """An operation of the network or its loss has no second derivative."""
+
+
 NO_SECOND_DERIVATIVE = (
     "not implemented",
     "differentiate twice",
@@ -51,7 +55,7 @@ def second_derivatives(where: str) -> Iterator[None]:
             advice = next(advice for word, advice in _ADVICE.items() if word in str(error))
             if where == LOSS:
                 advice = "write it out of other operations"
-            raise MeasurementError(
+            raise NoSecondDerivative(
                 f"{where} uses an operation without a second derivative "
                 f"({str(error).splitlines()[0]}): {advice}"
             ) from error

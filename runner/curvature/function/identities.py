@@ -38,6 +38,10 @@ STEPS_IN_FLOAT32 = (1e-3, 3e-3, 1e-2, 3e-4)
 PERIOD = 10_007
 """Random numbers that are drawn for a direction; longer ones repeat them."""
 
+NOT_REACHED = "reached"
+LOWER_PRECISION = "lower precision"
+"""Names of outcomes that say what a comparison could not see."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -277,11 +281,27 @@ class SecondOrder:
         self.d = noise(function, self.point, 2)
         self.here = Point(self.point, wide, 1)
         self.double = wide or self.d.dtype == torch.float64
-        self.steps: Sequence[float] = STEPS_IN_FLOAT32
-        if self.double:
-            self.steps = STEPS
-        self.eps = 2.2e-16 if self.double else 1.2e-7
-        self.tolerance = AGREES if self.double else 2e-2
+        self.steps: Sequence[float] = STEPS
+        self.eps = 2.2e-16
+        self.tolerance = AGREES
+        if not self.double:
+            self._take_large_steps()
+
+    def _take_large_steps(self) -> None:
+        """For what is computed in float32."""
+        self.double = False
+        self.steps = STEPS_IN_FLOAT32
+        self.eps = 1.2e-7
+        self.tolerance = 2e-2
+
+    def evaluated(self, *directions: Tensor) -> Evaluated:
+        """The loss, its gradient and products with directions at u'. Where operations of the
+        float64 copy give less than float64, steps are large from then on."""
+        self.function.narrowed.clear()
+        found = self.function.gradient(self.here, self.batch, directions)
+        if self.function.narrowed:
+            self._take_large_steps()
+        return found
 
     @cached_property
     def c(self) -> Tensor:
@@ -326,7 +346,7 @@ class SecondOrder:
 
     def check(self) -> list[Outcome]:
         """Of the gradient and the Hessian."""
-        whole = self.function.gradient(self.here, self.batch, (self.d,))
+        whole = self.evaluated(self.d)
         (hd,) = whole.products
         first = self.slope(whole)
         next_one = self.product(self.groups(hd), self.groups(whole.gradient))
@@ -345,7 +365,7 @@ class SecondOrder:
         if outcome.status == "inconclusive":
             (hc,) = self.function.gradient(self.here, self.batch, (self.c,)).products
             outcome = self.with_symmetry(outcome, hd, hc)
-        return [first.outcome(), outcome, *self.not_reached(whole)]
+        return [first.outcome(), outcome, *self.remarks(whole)]
 
     def _ends(self, t: float) -> tuple[Pieces, Pieces]:
         """The loss and the gradient at u' + td."""
@@ -361,7 +381,15 @@ class SecondOrder:
             return Outcome("3 product", "wrong", skew, ("symmetry",))
         return outcome
 
-    def not_reached(self, whole: Evaluated) -> list[Outcome]:
+    def remarks(self, whole: Evaluated) -> list[Outcome]:
+        """What was not compared, and what was compared with large steps."""
+        found = self._not_reached(whole)
+        if self.wide and not self.double:
+            names = tuple(sorted(self.function.narrowed))
+            found.append(Outcome(LOWER_PRECISION, "inconclusive", 0.0, names))
+        return found
+
+    def _not_reached(self, whole: Evaluated) -> list[Outcome]:
         """Groups without a gradient are moved together: they must not move the loss."""
         still = [name for name, part in self.groups(whole.gradient).items() if norm(part) == 0]
         if not still:
@@ -375,4 +403,4 @@ class SecondOrder:
         error = abs(float(self.function.value(after, self.batch)) - loss) / max(abs(loss), 1e-300)
         if error > max(1e-9, 100 * self.eps):
             return [Outcome("2 gradient", "wrong", error, tuple(still))]
-        return [Outcome("reached", "inconclusive", 0.0, tuple(still))]
+        return [Outcome(NOT_REACHED, "inconclusive", 0.0, tuple(still))]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.estimate import on_sphere
-from runner.curvature.function.context import Widened, widen
 from runner.curvature.function.differences import Difference, Differences, Rows, bent
+from runner.curvature.function.double import double_precision, widen
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.state import untouched
 
@@ -34,6 +34,7 @@ class GraphDifferences(Differences):
         generator: torch.Generator | None,
     ) -> None:
         self.part = part
+        self.narrowed = set[str]()
         values = self._evaluated(dag, x, y)
         self.shapes = {v: values[v].shape[1:] for v in nodes}
         self.direction = {}
@@ -43,25 +44,16 @@ class GraphDifferences(Differences):
             self.direction[v] = size * drawn.to(values[v])
 
     def _evaluated(self, dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Values of the graph that is used from now on: of a float64 copy, with weights in closures
-        widened where they must be, or else of the graph itself."""
+        """Values of the graph that is used from now on: of a float64 copy, or else of the graph
+        itself."""
         try:
-            wide = dag.to(torch.float64), widen(x), widen(y)
-        except Exception:  # modules that cannot be copied
-            return self._values((dag, x, y), False, False)
-        for closures in (False, True):
-            try:
-                return self._values(wide, True, closures)
-            except Exception:  # functions with weights or a dtype of their own
-                continue
-        return self._values((dag, x, y), False, False)
+            return self._values((dag.to(torch.float64), widen(x), widen(y)), True)
+        except Exception:  # modules that cannot be copied, functions with a dtype of their own
+            return self._values((dag, x, y), False)
 
-    def _values(
-        self, network: tuple[Dag, Tensor, Tensor], double: bool, closures: bool
-    ) -> dict[str, Tensor]:
+    def _values(self, network: tuple[Dag, Tensor, Tensor], double: bool) -> dict[str, Tensor]:
         self.dag, self.x, self.y = network
         self.double = double
-        self.closures = closures
         with self._quiet(), torch.no_grad():
             values = self.dag.forward(self.x)
             output = values[self.dag.output]
@@ -72,8 +64,8 @@ class GraphDifferences(Differences):
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        mixes = Widened() if self.closures else nullcontext()
-        with torch.inference_mode(False), torch.enable_grad(), untouched(), mixes:
+        wide = double_precision(self.narrowed) if self.double else nullcontext()
+        with torch.inference_mode(False), torch.enable_grad(), untouched(), wide:
             yield
 
     def at(self, step: float, centre: float = 0.0) -> Difference:

@@ -11,7 +11,11 @@ from torch import Tensor
 
 from runner.curvature.function.causes import WrongFunction, message
 from runner.curvature.function.data import Batch
-from runner.curvature.function.errors import MeasurementError, second_derivatives
+from runner.curvature.function.errors import (
+    MeasurementError,
+    NoSecondDerivative,
+    second_derivatives,
+)
 from runner.curvature.function.function import (
     NETWORK,
     Evaluated,
@@ -22,6 +26,10 @@ from runner.curvature.function.function import (
 from runner.curvature.function.identities import Outcome, Pieces, SecondOrder
 from runner.curvature.function.vectors import Flat, dot, joined, norm
 from runner.curvature.operators.products import FactoredGraph, Part, outputs_at
+
+NARROWED = 0.1
+"""Relative error up to which nothing is wrong in a float64 copy with operations of lower
+precision."""
 
 
 class Verdicts:
@@ -56,14 +64,13 @@ def second_order(
     function: Function, values: dict, batch: Batch, part: Part, wide: bool
 ) -> list[Outcome]:
     """Identities 2 and 3 of a part, in float64 where `wide` and the network allows it."""
-    for function.mixes in (False, True) if wide else ():
+    if wide:
         try:
             return _second_order(SecondOrder(function, values, batch, True), part)
-        except MeasurementError as error:
-            if "second derivative" in str(error):
-                raise
-        except RuntimeError:  # a dtype that the network states itself
-            continue
+        except NoSecondDerivative:
+            raise
+        except (MeasurementError, RuntimeError):  # a dtype that the network states itself
+            pass
     return _second_order(SecondOrder(function, values, batch, False), part)
 
 
@@ -71,6 +78,8 @@ def _second_order(at: SecondOrder, part: Part) -> list[Outcome]:
     outcomes = at.check() if part == "hessian" else _of_factors(at)
     if any(outcome.status == "wrong" for outcome in outcomes):
         rounds = rounding(at.function, at.here, at.batch, at.eps)
+        if at.wide and not at.double:
+            rounds = max(rounds, NARROWED)
         outcomes = [
             replace(o, status="inconclusive") if o.status == "wrong" and o.error <= rounds else o
             for o in outcomes
@@ -92,7 +101,7 @@ def rounding(function: Function, at: Point, batch: Batch, eps: float) -> float:
 
 def _of_factors(at: SecondOrder) -> list[Outcome]:
     leaves = leaves_of(at.point)
-    whole = at.function.gradient(at.here, at.batch)
+    whole = at.evaluated()
     flat = Flat(at.point)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
         graph = FactoredGraph(at.function, leaves, at.batch, 1.0, at.wide)
@@ -107,7 +116,7 @@ def _of_factors(at: SecondOrder) -> list[Outcome]:
     skew /= max(norm(at.c) * norm(hd), 1e-300)
     if skew > at.tolerance:
         outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
-    return outcomes + at.not_reached(whole)
+    return outcomes + at.remarks(whole)
 
 
 def _through_output(at: SecondOrder, whole: Evaluated, pulled: Tensor) -> Outcome:

@@ -17,6 +17,8 @@ from runner.curvature.function.context import ONE_AT_A_TIME, unwritten
 from runner.curvature.function.data import Batch
 from runner.curvature.function.function import Function, Point
 from runner.curvature.function.identities import (
+    LOWER_PRECISION,
+    NOT_REACHED,
     Outcome,
     Own,
     displaced,
@@ -194,7 +196,7 @@ class FunctionOperator(SymmetricOperator):
 
     def _check_second_order(self) -> None:
         outcomes = self._second_order(TWINS)
-        if any(o.identity == "reached" or not math.isfinite(o.error) for o in outcomes):
+        if any(o.identity == NOT_REACHED or not math.isfinite(o.error) for o in outcomes):
             # two may have no loss or slope: labels that are ignored, margins that are kept, experts
             # that get no example, a contrastive loss of one pair
             self._find_sample()
@@ -356,13 +358,17 @@ class FunctionOperator(SymmetricOperator):
         words = [f"{self.shape[0]} x {self.shape[0]}", f"part={self.part!r}", counts, self.method]
         words.append(f"a product costs about {self.cost:.1f} gradients")
         words.append(f"identities {' '.join(right)} right" if right else "not checked")
-        words += [
-            f"{o.identity} inconclusive ({o.error:.0e})"
-            for o in open_ones
-            if o.identity != "reached"
-        ]
         for outcome in open_ones:
-            if outcome.identity == "reached":
-                words.append(f"not reached by the examples compared: {', '.join(outcome.what)}")
+            words.append(_inconclusive(outcome))
         words += [f"FAILED: {text}" for text in self.failures]
         return f"{type(self).__name__}({'; '.join(words)})"
+
+
+def _inconclusive(outcome: Outcome) -> str:
+    """For people."""
+    names = ", ".join(outcome.what)
+    if outcome.identity == NOT_REACHED:
+        return f"not reached by the examples compared: {names}"
+    if outcome.identity == LOWER_PRECISION:
+        return f"compared with large steps, since these give less than float64: {names}"
+    return f"{outcome.identity} inconclusive ({outcome.error:.0e})"

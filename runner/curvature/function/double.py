@@ -1,0 +1,127 @@
+"""A float64 copy of a function: no operation inside it runs in lower precision, or it is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from runner.curvature.function.context import steps_behind
+
+_DTYPES = [d for d in vars(torch).values() if isinstance(d, torch.dtype)]
+_WIDE = {d: torch.float64 for d in _DTYPES if d.is_floating_point and d != torch.float64}
+_WIDE |= {d: torch.complex128 for d in _DTYPES if d.is_complex and d != torch.complex128}
+"""What stands in for each dtype of lower precision."""
+_FULL = (torch.float64, torch.complex128)
+_CASTS: dict[Any, Any] = dict.fromkeys((Tensor.float, Tensor.half, Tensor.bfloat16), Tensor.double)
+for _name in ("cfloat", "chalf"):  # which torch does not declare
+    _CASTS[getattr(Tensor, _name)] = getattr(Tensor, "cdouble")  # noqa: B009
+_BYTES: tuple[Any, ...] = (Tensor.view, torch.frombuffer, torch.from_file)
+"""These read the bytes of numbers as another dtype."""
+_LEGACY = ("FloatTensor", "HalfTensor", "BFloat16Tensor")
+_NUMPY: tuple[Any, ...] = (Tensor.numpy, Tensor.__array__)
+
+
+def widen(value: Any) -> Any:
+    """A tensor of real or complex numbers in float64 or complex128; anything else itself."""
+    if isinstance(value, Tensor) and value.is_complex():
+        return value.to(torch.complex128)
+    if isinstance(value, Tensor) and value.is_floating_point():
+        return value.double()
+    return value
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What lists, tuples and dicts of arguments hold."""
+    if isinstance(value, tuple | list):
+        for part in value:
+            yield from leaves(part)
+    elif isinstance(value, dict):
+        yield from leaves(list(value.values()))
+    else:
+        yield value
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) in (tuple, list):
+        return type(value)(_mapped(function, part) for part in value)
+    if type(value) is dict:
+        return {key: _mapped(function, part) for key, part in value.items()}
+    return function(value)
+
+
+def _is_full(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in _FULL
+
+
+def _is_low(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in _WIDE
+
+
+class FloatCopy(TorchFunctionMode):
+    """Every cast to lower precision gives float64, and so does every `dtype=` of lower precision;
+    tensors of lower precision that meet float64 ones (of closures, which no replacement reaches)
+    are taken for float64. narrowed: gets the names of operations that take float64 and give less
+    all the same."""
+
+    def __init__(self, narrowed: set[str]) -> None:
+        super().__init__()
+        self.narrowed = narrowed
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if func in _BYTES:
+            return func(*args, **named)
+        if func is Tensor.type and any(word in str(args[1:]) for word in _LEGACY):
+            return args[0].double()
+        full = any(map(_is_full, leaves((args, named))))
+        if full and func in _NUMPY:
+            self.narrowed.add("numpy")
+            return func(*args, **named)
+        first, rest = args[:1], args[1:]
+        if not func.__name__.endswith("_"):  # what is written to stays itself
+            first, rest = (), args
+        out = named.get("out")
+        rest, named = _mapped(_full_precision if full else _full_dtype, (rest, named))
+        if out is not None:
+            named["out"] = out
+        found = _CASTS.get(func, func)(*first, *rest, **named)
+        if full and any(map(_is_low, leaves(found))):
+            self.narrowed.add(func.__name__)
+        return found
+
+
+def _full_dtype(value: Any) -> Any:
+    return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _full_precision(value: Any) -> Any:
+    return widen(value) if _is_low(value) else _full_dtype(value)
+
+
+def narrowing(tensors: Iterable[Tensor]) -> Iterator[str]:
+    """Names of the steps behind these tensors that take float64 and give less: of scripted code,
+    which no mode reaches."""
+    for step in steps_behind(tensors):
+        if any(given.dtype in _WIDE for given in getattr(step, "_input_metadata", ())):
+            for before, place in step.next_functions:
+                if before is not None and before._input_metadata[place].dtype in _FULL:
+                    yield step.name().rpartition("::")[2]
+
+
+@contextmanager
+def double_precision(narrowed: set[str]) -> Iterator[None]:
+    """float64 is the default dtype, and what runs inside is a float64 copy."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with FloatCopy(narrowed):
+            yield
+    finally:
+        torch.set_default_dtype(before)
