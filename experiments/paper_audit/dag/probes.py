@@ -1,13 +1,14 @@
-"""DAG paper, Appendices A and C: norms and ranks of blocks from random probes."""
+"""DAG paper, Appendices B, G and N: norms and ranks of blocks from random probes."""
 
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Checks, Outcome, apart, worked
+from experiments.paper_audit.checks import Checks, Errors, Outcome, apart, worked
 from experiments.paper_audit.dag.ranks import stable
 from experiments.paper_audit.tensors import gauss, random_matrices, real, seeded
 
@@ -112,3 +113,83 @@ def coupling_violations() -> Outcome:
     printed = max(0.0, many - few / 4)
     corrected = max(0.0, fallen - 0.02)
     return Outcome(printed, corrected, 1600, witness)
+
+
+def error_ratios(a: Tensor, second: float) -> list[float]:
+    """Errors of the one-probe estimate zᵀ A z of tr A over ‖A‖_F √l + `second` · ‖A‖₂ l, l = ln
+    1/δ: for each value that the error takes, with δ the probability of at least that error, over
+    all sign vectors."""
+    signs = sign_vectors(len(a))
+    estimates = torch.einsum("zi,ij,zj->z", signs, a, signs)
+    errors = (estimates - a.trace()).abs().sort().values
+    frobenius = float(a.norm())
+    spectral = float(torch.linalg.matrix_norm(a, 2))
+    count = len(errors)
+    ratios = []
+    for smaller, error in enumerate(errors.tolist()):
+        level = -math.log((count - smaller) / count)
+        scale = frobenius * math.sqrt(level) + second * spectral * level
+        if error > 1e-9 * frobenius and scale > 0:
+            ratios.append(error / scale)
+    return ratios
+
+
+def of_equal_signs(n: int, second: float) -> float:
+    """The same of A = 1 1ᵀ with n rows and the largest error, n² − n where all signs agree."""
+    level = (n - 1) * math.log(2)
+    scale = n * math.sqrt(level) + second * n * level
+    return (n**2 - n) / scale
+
+
+@CHECKS.clause("dag.b.hutchinson")
+def hutchinson_tail() -> Outcome:
+    """Appendix B: |error| <= C ‖T‖_F √(ln(1/δ)/m) with probability >= 1 − δ: growth of the least C
+    from 10 to 1,000 rows of T = 1 1ᵀ, m = 1; corrected: with ‖T‖₂ ln(1/δ)/m added, C = 2 does,
+    which is tried on every tail of random T."""
+    small, large = (of_equal_signs(n, 0.0) for n in (10, 1000))
+    tails = [of_equal_signs(n, 1.0) for n in (2, 10, 1000, 10**6)]
+    generator = seeded(3)
+    for _ in range(6):
+        m = gauss(generator, 9, 9)
+        for a in (m + m.mT, m @ m.mT, torch.ones(9, 9).double()):
+            # δ near 1 asks for errors of a typical size; the bound is one of tails, δ <= 1/2
+            ratios = error_ratios(a, 1.0)
+            tails.append(max(ratios[len(ratios) // 2 :]))
+    witness = worked(
+        "T = 1 1ᵀ with n = 1,000 rows, m = 1, δ = 2^(1 − n), the probability that all signs agree "
+        "and the error is n² − n: error over ‖T‖_F √(ln(1/δ))",
+        "at most a constant C",
+        "at most C with ‖T‖₂ ln(1/δ)/m added",
+        f"{large:.1f}, {small:.1f} at n = 10; {of_equal_signs(1000, 1.0):.2f} with the second term",
+    )
+    return Outcome(large / small - 1, max(tails) - 2, len(tails) + 2, witness)
+
+
+@CHECKS.clause("dag.n6.noise")
+def below_one() -> Errors:
+    """Appendix N.6: an estimate of D below 1 comes from the noise of ‖H‖_F: with the exact norm and
+    σ of power iteration, which is never above σ_1, it is at least 1; with few probes and the exact
+    σ_1 it can be below."""
+    for seed in range(5):
+        left, right = gauss(seeded(seed), 2, 6)
+        h = torch.outer(left, right) + 0.05 * gauss(seeded(9), 6, 6)
+        q = gauss(seeded(seed + 20), 6)
+        for _ in range(4):
+            image = h @ (q / q.norm())
+            yield 1 - float(h.square().sum() / image.square().sum())
+            q = h.T @ image
+        images = sign_vectors(6) @ h.mT
+        of_one_probe = images.square().sum(1) / torch.linalg.matrix_norm(h, 2) ** 2
+        yield float(of_one_probe.min() >= 1)
+
+
+@CHECKS.errors("dag.remark15", lambda: random_matrices(((2, 2), (3, 3), (5, 5)), 2))
+def symmetrized(h: Tensor) -> float:
+    """Remark 15: (H + Hᵀ)/2 has another spectrum than H: Σ λ² grows by ‖H − Hᵀ‖_F²/4, which is
+    positive wherever H is not symmetric."""
+    half = (h + h.T) / 2
+    before = torch.linalg.eigvals(h).square().sum().real
+    after = torch.linalg.eigvalsh(half).square().sum()
+    growth = float(after - before)
+    expected = float((h - h.T).square().sum()) / 4
+    return apart(growth, expected)

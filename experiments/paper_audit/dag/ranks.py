@@ -174,6 +174,28 @@ def theorem_93() -> Outcome:
     return outcome_of(errors, instances=len(errors) // 2)
 
 
+@CHECKS.clause("dag.def91")
+def best_of_rank() -> Outcome:
+    """Definition 91: no matrix of rank r is nearer in Frobenius norm than the truncated SVD:
+    attacked over factors of rank r, from random ones and from those of the SVD."""
+    found = []
+    for m, r in ((random_matrices(((4, 5),))[0], 1), (random_matrices(((5, 3),), 1)[0], 2)):
+        left, values, right = torch.linalg.svd(m, full_matrices=False)
+        least = norm_of(values[r:])
+        rows, columns = m.shape
+
+        def nearer(
+            z: Tensor, m: Tensor = m, r: int = r, rows: int = rows, least: float = least
+        ) -> float:
+            factors = z[: rows * r].view(rows, r), z[rows * r :].view(r, -1)
+            return 1 - norm_of(m - factors[0] @ factors[1]) / least
+
+        truncated = torch.cat([(left[:, :r] * values[:r]).flatten(), right[:r].flatten()])
+        random = gauss(seeded(r), (rows + columns) * r)
+        found += [attack(nearer, start, 150) for start in (random, truncated)]
+    return outcome_of(found, instances=150 * len(found))
+
+
 def allowed(m: Tensor, bound: float) -> float:
     """eps ‖H‖_F for the eps at which √(d_min − r) σ_{r+1} = `bound` is eps σ_1."""
     eps = bound / float(singular(m)[0])

@@ -9,10 +9,18 @@ from statistics import mean
 import torch
 from torch import Tensor
 from torch.func import hessian, jacfwd, jacrev
-from torch.nn.functional import gelu, relu, silu
+from torch.nn.functional import gelu, layer_norm, relu, silu
 
-from experiments.paper_audit.checks import BothErrors, Checks, Outcome, apart, worked
-from experiments.paper_audit.dag.instances import residual_blocks
+from experiments.paper_audit.checks import (
+    BothErrors,
+    Checks,
+    Errors,
+    Outcome,
+    apart,
+    relative_error,
+    worked,
+)
+from experiments.paper_audit.dag.instances import default_weight, residual_blocks
 from experiments.paper_audit.dag.printed_ranges import largest_rho
 from experiments.paper_audit.dag.probes import sign_vectors
 from experiments.paper_audit.dag.tables import listed, power_of_table_5
@@ -180,3 +188,65 @@ def nonlinear_heads() -> Outcome:
     )
     share = mean(value < 1e-12 for value in zeros)
     return Outcome(share, max(zeros), len(zeros), witness)
+
+
+def norm_of_layer(seed: int, normalised: bool) -> float:
+    """Batch mean of ‖J‖₂ of ReLU(LayerNorm(W h)), or of ReLU(W h), W of 32 × 32 as PyTorch draws
+    it, h = ReLU of 16 Gaussian vectors."""
+    generator = seeded(seed)
+    weight = default_weight(generator, 32, 32)
+    h = gauss(generator, 16, 32).relu()
+
+    def layer(value: Tensor) -> Tensor:
+        z = weight @ value
+        return relu(layer_norm(z, (32,)) if normalised else z)
+
+    jacobians = torch.func.vmap(jacrev(layer))(h)
+    return float(torch.linalg.matrix_norm(jacobians, 2).mean())
+
+
+@CHECKS.clause("dag.s54.layernorm")
+def raised_by_layer_norm() -> Errors:
+    """Section 5.4 (H4.2a): LayerNorm increases the spectral norm of the Jacobian, to above 1."""
+    for seed in range(5):
+        without, with_norm = (norm_of_layer(seed, normalised) for normalised in (False, True))
+        yield without / with_norm - 1
+        yield 1 - with_norm
+
+
+@CHECKS.clause("dag.n7.gn")
+def gauss_newton_of_squares() -> Errors:
+    """Appendix N.7: H^GN[v,w] = (2/B) Σ_b J_vᵀ J_w for the mean squared error of one output,
+    against the Hessian of the loss of the linearised network, with e_v and e_w shared by the
+    batch."""
+    for seed in range(3):
+        generator = seeded(seed)
+        first = gauss(generator, 4, 3)
+        second = gauss(generator, 3, 4)
+        head = gauss(generator, 3)
+        x = gauss(generator, 5, 3)
+        y = gauss(generator, 5)
+
+        def output(v: Tensor, w: Tensor, one: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
+            hidden = torch.tanh(parts[0] @ one) + v
+            return parts[2] @ torch.tanh(torch.tanh(parts[1] @ hidden) + w)
+
+        parts = (first, second, head)
+        zero = (torch.zeros(4).double(), torch.zeros(3).double())
+        slopes = [jacrev(output, argnums=(0, 1))(*zero, one, parts) for one in x]
+        by_v = torch.stack([slope[0] for slope in slopes])
+        by_w = torch.stack([slope[1] for slope in slopes])
+        values = torch.stack([output(*zero, one, parts) for one in x])
+
+        def linearised(
+            v: Tensor,
+            w: Tensor,
+            values: Tensor = values,
+            by_v: Tensor = by_v,
+            by_w: Tensor = by_w,
+            y: Tensor = y,
+        ) -> Tensor:
+            return (values + by_v @ v + by_w @ w - y).square().mean()
+
+        block = hessian(linearised, argnums=(0, 1))(*zero)[0][1]
+        yield relative_error(2 / len(x) * by_v.T @ by_w, block)
