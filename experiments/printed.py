@@ -15,10 +15,10 @@ from runner.stats.statements import read_statements
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "claims"
 TEXTS = FOLDER.parent / "texts"
-KINDS = ("claim", "number", "row", "audit", "not checked", "left out")
-"""Where a statement of a text is decided: a printed statement, a printed number, a row made in
-code, the audit; or why nowhere: a fact that we could not check, or no fact that a check decides (a
-definition, a plan, another paper's result, an opinion)."""
+KINDS = ("claim", "number", "table", "row", "audit", "not checked", "left out")
+"""Where a statement of a text is decided: a printed statement, a printed number, all numbers of one
+quantity in a table, a row made in code, the audit; or why nowhere: a fact that we could not check,
+or no fact that a check decides (a definition, a plan, another paper's result, an opinion)."""
 LIMITS = ("low", "high", "margin")
 """What a criterion may give next to its reason."""
 

@@ -1,5 +1,5 @@
-"""Every statement of the papers' texts that speaks of a number, a direction or a comparison has its
-row, or a reason why not; and every printed statement of ours is one of them."""
+"""Every sentence of the papers' texts that states something has its row, or a reason why not; and
+every printed statement of ours is one of them."""
 
 import re
 
@@ -12,13 +12,28 @@ from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, un
 from runner import results
 from runner.report.reference import read_reference, reference_path
 from runner.report.summary import summary
+from tests.experiments.paper_audit.places import covered, inventory
 
+READ = ["dag"]
+"""Papers whose text is listed sentence by sentence, not its numbers and comparisons alone."""
 PAPERS = sorted(path.stem for path in TEXTS.glob("*.csv"))
 EXPERIMENTS = FOLDER.parents[1]
 NAMES = {path.stem for path in (EXPERIMENTS.parent / "conf" / "experiment").glob("*.yaml")}
 SUMMARIES = sorted(path for path in EXPERIMENTS.rglob("*.md") if path.stem in NAMES)
 AUDITS = {"scalar_spectrum": "scalar"}
 """Name of a text -> its name in the audit, where the two differ."""
+
+
+def tables(place):
+    """Numbers of the tables that a place names."""
+    return {number for kind, number in covered(place) if kind == "Table"}
+
+
+def printed_in(experiment, metric):
+    """Numbers of the tables with values of a metric of an experiment."""
+    rows = read_reference(reference_path(experiment))
+    sources = rows[rows["metric"] == metric]["source"]
+    return set().union(*map(tables, sources))
 
 
 def decided(paper, s):
@@ -30,6 +45,8 @@ def decided(paper, s):
         rows = rows[rows["metric"] == s.row]
         printed = {float(v) for v in rows["mean"] if v.strip()}
         return float(s.value) in printed if s.value else len(rows) > 0
+    if s.kind == "table":
+        return printed_in(s.experiment, s.row) >= tables(s.place) > set()
     if s.kind == "row":  # of attention_hessian, made from the lemmas
         return s.experiment == "attention_hessian" and s.row.removeprefix("lemma_") in BOUNDS
     if s.kind == "audit":
@@ -48,6 +65,36 @@ def test_every_statement_of_a_text_is_decided_somewhere(paper):
         assert s.kind in KINDS and decided(paper, s), s
         assert s.place and s.statement, s
     assert len(set(said(paper))) == len(said(paper))
+
+
+@pytest.mark.parametrize("paper", READ)
+def test_every_place_of_a_paper_has_a_row(paper):
+    """Sections, footnotes, figures, tables, numbered statements and equations: somebody read
+    them."""
+    key = AUDITS.get(paper, paper)
+    named = {place for s in said(paper) for place in covered(s.place)}
+    named |= {("Abstract", "") for s in said(paper) if "Abstract" in s.place}
+    expected = {*inventory(key), *inventory(key, "sections.csv")}
+    assert len(expected) > 100 and not expected - named
+
+
+@pytest.mark.parametrize("paper", READ)
+def test_every_clause_of_the_audit_is_one_of_a_text(paper):
+    listed = {s.row for s in said(paper) if s.kind == "audit"}
+    assert listed == {clause.id for clause in clauses(AUDITS.get(paper, paper))}
+
+
+@pytest.mark.parametrize("paper", READ)
+def test_every_number_of_a_table_has_a_row(paper):
+    listed = {}
+    for s in said(paper):
+        if s.kind in ("table", "number"):
+            listed.setdefault((s.experiment, s.row), set()).update(tables(s.place))
+    assert listed
+    for experiment in {s.experiment for s in said(paper) if s.kind in ("claim", "number", "table")}:
+        for metric in set(read_reference(reference_path(experiment))["metric"]):
+            found = printed_in(experiment, metric)
+            assert found <= listed.get((experiment, metric), set()), (experiment, metric)
 
 
 def test_every_printed_statement_is_one_of_a_text():

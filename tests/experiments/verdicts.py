@@ -78,7 +78,10 @@ class Reports:
             self.claims[name] = {row["name"]: row for row in table}
 
     def of(self, s):
-        """The verdicts of what a line points at; none where the experiment was not run."""
+        """The verdicts of what a line points at; none where the experiment was not run. The numbers
+        of a table are a print each."""
+        if s.kind == "table":
+            return []
         if s.kind != "number":
             row = self.claims.get(s.experiment, {}).get(s.row)
             return [row["verdict"]] if row else []

@@ -24,8 +24,12 @@ KINDS = (
     "Eq",
     "Table",
     "Figure",
+    "Fig",
+    "Footnote",
+    "Section",
+    "Appendix",
 )
-NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)*|[A-Z]\.\d+"
+NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)*|[A-Z]\b"
 PATTERN = re.compile(
     rf"\b({'|'.join(KINDS)})(?:s|ies)?\.?\s+((?:{NUMBER})(?:\s*(?:,|and|to|-|–)\s*(?:{NUMBER}))*)"
 )
@@ -38,6 +42,8 @@ def covered(place: str) -> Iterator[tuple[str, str]]:
     [('Theorem', '4'), ('Eq', '28'), ('Eq', '29'), ('Eq', '30')]
     >>> list(covered("Propositions 58 and 62; Lemma C.9, Part 1"))
     [('Proposition', '58'), ('Proposition', '62'), ('Lemma', 'C.9')]
+    >>> list(covered("Appendix N; Fig. N.2, caption"))
+    [('Appendix', 'N'), ('Fig', 'N.2')]
     """
     for kind, text in PATTERN.findall(place):
         parts = re.split(r"\s*(,|and|to|-|–)\s*", text)
@@ -62,9 +68,10 @@ def _between(first: str, last: str) -> list[str]:
     return [f"{dot}{n}" for n in range(int(low) + 1, int(high) + 1)]
 
 
-def inventory(key: str) -> list[tuple[str, str]]:
-    """(kind, number) of the numbered statements and equations of one paper, from inventory.csv."""
-    with Path(__file__).with_name("inventory.csv").open(encoding="utf-8", newline="") as file:
+def inventory(key: str, name: str = "inventory.csv") -> list[tuple[str, str]]:
+    """(kind, number) of the numbered statements and equations of one paper, from inventory.csv; of
+    its sections, footnotes, figures and tables, from sections.csv."""
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
         return [(row["kind"], row["number"]) for row in csv.DictReader(file) if row["paper"] == key]
 
 
