@@ -28,7 +28,6 @@ STYLES = PlotStyles(
         "transformer residual",
     )
 )
-WHERE = "extension of the papers"
 STATES = {"initial": "at the start", "final": "after training"}
 NETWORK = ["architecture", "residual", "classes"]
 
@@ -117,7 +116,9 @@ class PhiBlockDiagonalAnalysis(Analysis):
         The number is the median over the seeds of the network that decides: nearest to failing, or
         furthest beyond. chosen: whether the limit is ours.
         """
-        claim = Claim(name, statement, WHERE, decide(None), math.nan, threshold, chosen=chosen)
+        claim = Claim(
+            name, statement, "", decide(None), threshold=threshold, chosen=chosen, extension=True
+        )
         seeds = values.shape[1]
         needed = self.experiment.data_sets
         if values.empty or seeds < needed:

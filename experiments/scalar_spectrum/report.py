@@ -11,7 +11,7 @@ from experiments.printed import unchecked
 from experiments.scalar_spectrum import claims, figures as draw, training_figures, wedge_scale
 from experiments.scalar_spectrum.alternatives import ALTERNATIVES
 from experiments.scalar_spectrum.settings import ScalarSpectrum
-from runner.contract import Analysis, Claim, Figures
+from runner.contract import Analysis, Claim, Figures, redraws
 
 
 class ScalarSpectrumAnalysis(Analysis):
@@ -25,22 +25,23 @@ class ScalarSpectrumAnalysis(Analysis):
 
     def figures(self) -> Figures:
         makers = {
-            "fig1_data_scaling": ("scaling", draw.data_scaling),
-            "fig2_relu_cells": ("relu_cells", draw.relu_cells),
-            "fig3_scale_of_the_data": ("wedge_scale", wedge_scale.figure),
-            "edge_of_stability": ("edge", training_figures.edge_of_stability),
+            "fig1_data_scaling": ("scaling", "Fig. 1", draw.data_scaling),
+            "fig2_relu_cells": ("relu_cells", "Fig. 2", draw.relu_cells),
+            "fig3_scale_of_the_data": ("wedge_scale", "Fig. 3", wedge_scale.figure),
         }
         made: dict[str, Any] = {}
-        for name, (table, make) in makers.items():
+        for name, (table, place, make) in makers.items():
             if self._stored(table):
-                made[name] = partial(make, self.tables)
+                made[name] = redraws(place, make, self.tables)
+        if self._stored("edge"):
+            made["edge_of_stability"] = partial(training_figures.edge_of_stability, self.tables)
         if self._stored("pairs"):
             lefts = self.tables["pairs"]["left"]
             for left in sorted(lefts.unique()):
                 name = "fig3_outlier_pairs"
                 if left != 1:
                     name += f"_left_{-left:g}".replace(".", "p")
-                made[name] = partial(training_figures.outlier_pairs, self.tables, left)
+                made[name] = redraws("Fig. 3", training_figures.outlier_pairs, self.tables, left)
         return dict(sorted(made.items()))
 
     def claims(self) -> list[Claim]:

@@ -1,6 +1,15 @@
 """The contract between the runner and the experiments: `from runner import contract as c`."""
 
-from runner.contract.analysis import Alternative, Alternatives, Analysis, Figures, Tables, analyse
+from runner.contract.analysis import (
+    Alternative,
+    Alternatives,
+    Analysis,
+    Figures,
+    Redrawn,
+    Tables,
+    analyse,
+    redraws,
+)
 from runner.contract.experiment import (
     Cell,
     Checkpoints,
@@ -18,7 +27,6 @@ from runner.contract.records import (
     Statistic,
     Verdict,
     decide,
-    is_extension,
 )
 from runner.contract.schema import (
     GROUPS,

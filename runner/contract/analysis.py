@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from runner.contract.experiment import Experiment, named
 from runner.contract.records import Claim, Statistic
@@ -37,7 +38,24 @@ if TYPE_CHECKING:
 Tables = Mapping[str, "pd.DataFrame"]
 """Merged tables of all stored cells of one experiment and its settings, by name."""
 Figures = Mapping[str, "Figure | Callable[[], Figure]"]
-"""Figures by name; a function without arguments is called when its turn comes."""
+"""Figures by name; a function without arguments is called when its turn comes. One that redraws a
+figure or table of the paper is a `Redrawn`."""
+
+
+@dataclass(frozen=True)
+class Redrawn:
+    """A figure that redraws one of the paper's. place: "Fig. 3", "Table N.2"; draw: makes it."""
+
+    place: str
+    draw: Callable[[], Figure]
+
+    def __call__(self) -> Figure:
+        return self.draw()
+
+
+def redraws(place: str, draw: Callable[..., Figure], *arguments: Any, **settings: Any) -> Redrawn:
+    """The paper's figure or table at `place`, redrawn by draw(*arguments, **settings)."""
+    return Redrawn(place, partial(draw, *arguments, **settings))
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,7 @@ class Analysis:
 
     def figures(self) -> Figures:
         """Figures by name. One that is given as a function fails, if it fails, without losing any
-        other."""
+        other; one that redraws a figure of the paper says which (`redraws`)."""
         return {}
 
     def claims(self) -> list[Claim]:

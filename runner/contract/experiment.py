@@ -140,6 +140,13 @@ class Companion:
     seeds: Sequence[int]
 
 
+OF_PAPER = (
+    *("paper", "reproduces", "paper_seeds"),
+    *("replication_seeds", "replication_reason", "paper_rows"),
+)
+"""Class attributes of an experiment that say what it has of a paper."""
+
+
 @dataclass(frozen=True)
 class Experiment(ABC):  # noqa: B024 (families of experiments add abstract methods)
     """Base of all experiments; see the module's example.
@@ -147,11 +154,12 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
     Class attributes: version (raised when what the measuring function means changes), title,
     measure and analysis (see the module; `measure` may also be a method), devices (kinds of device
     that it makes use of: cpu, cuda, mps), uncertified (why its cells carry no table `certificate`;
-    see runner.contract.records), and of an experiment from a paper: paper (short name), reproduces
-    (the figures and tables that it makes, one line), paper_seeds (those of the published protocol,
-    which alone verdicts read; none: all), replication_seeds (those of a second verdict, the paper's
-    included, written down before they are run), replication_reason (why so many) and paper_rows
-    (column -> value: the rows of a table with that column that are the paper's own, which
+    see runner.contract.records), and of an experiment from a paper (`OF_PAPER`, which no subclass
+    inherits: another experiment is not the paper's): paper (short name), reproduces (the figures
+    and tables that it makes, one line), paper_seeds (those of the published protocol, which alone
+    verdicts read; none: all), replication_seeds (those of a second verdict, the paper's included,
+    written down before they are run), replication_reason (why so many) and paper_rows (column ->
+    value: the rows of a table with that column that are the paper's own, which
     `runner.results.load` gives). reads: experiments whose published cells its report reads.
     A field named dataset, model, metric or training receives that configuration group; its
     annotation, a class or a union of classes, says which kinds the experiment takes, subclasses
@@ -177,6 +185,12 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
     uncertified: ClassVar[str] = ""
     measure: ClassVar[Any] = ""
     analysis: ClassVar[str] = "runner.contract.analysis:Analysis"
+
+    def __init_subclass__(cls, **about: Any) -> None:
+        super().__init_subclass__(**about)
+        for name in OF_PAPER:
+            if name not in vars(cls):
+                setattr(cls, name, getattr(Experiment, name))
 
     def __post_init__(self) -> None:
         check(self)

@@ -132,6 +132,8 @@ class Statement:
     uncertainty of a value decides. independent: of the protocol (a theorem, a formula, an exact
     zero), so that settings, data and seeds other than the paper's leave it its verdict.
     constructed: why it could not come out otherwise here, so that it is never counted as confirmed.
+    extension: it is not in the paper: a correction, or what the paper leaves to others; reports
+    count such statements apart, since their failing says nothing against a paper.
     least, most: what the quantity can be at all (a share is in [0, 1]); an interval does not go
     beyond.
     """
@@ -152,6 +154,7 @@ class Statement:
     chosen: bool = False
     independent: bool = False
     constructed: str = ""
+    extension: bool = False
     least: float = -math.inf
     most: float = math.inf
 
@@ -193,8 +196,8 @@ class Statement:
 class Claim:
     """A statement of the paper, or an extension, decided from tables. One row for each statement.
 
-    name: unique within the experiment; statement: what the paper says; where: place in the paper,
-    "extension …" for what is not in the paper (`is_extension`); verdict: see `runner.stats.judge`;
+    name: unique within the experiment; statement: what the paper says; where: place in the
+    paper; extension: as of `Statement`; verdict: see `runner.stats.judge`;
     statistic: the measured quantity; threshold: the criterion; chosen: whether its limits are ours
     and not the paper's; detail: n, interval, p and effect size, or why nothing was decided; group:
     what it speaks of, where one experiment is about several papers; variants: part (a depth, a
@@ -223,22 +226,11 @@ class Claim:
     undecidable: str = ""
     independent: bool = False
     chosen: bool = False
+    extension: bool = False
     replication: str = ""
     authors: str = ""
     authors_value: float = NAN
     alternative: str = ""
-
-
-def is_extension(where: str) -> bool:
-    """Whether a statement at this place is not in the paper: a correction, or what it leaves to
-    others.
-
-    Reports count such statements apart, since their failing says nothing against a paper.
-
-    >>> is_extension("extension of Section VII"), is_extension("Section VII")
-    (True, False)
-    """
-    return where.startswith("extension")
 
 
 def decide(holds: bool | None) -> Verdict:

@@ -6,14 +6,16 @@ figure begins with the verdicts.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import assignments, is_extension
+from runner.contract import assignments
 from runner.report.formatting import counts_of, number_line, sentence, statement_line
 from runner.report.manifest import commits_of
 from runner.report.scope import Scope
+from runner.report.tones import outcome_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,21 +43,20 @@ class Caption:
 
 
 def caption(
-    name: str,
     what: str,
     note: str,
+    place: str,
     rows: Mapping[str, pd.DataFrame],
     manifest: Mapping[str, Any],
 ) -> Caption:
     """The caption of a figure.
 
-    what: what it shows, in words. note: what bars, bands and marks are. rows: `claims` and
-    `scorecard` of the report.
+    what: what it shows, in words. note: what bars, bands and marks are. place: the paper's figure
+    or table that it redraws, "" for none. rows: `claims` and `scorecard` of the report.
     """
     scope = Scope.of(manifest)
-    place = place_of(name, what)
     found = finding(place, rows) if scope.is_papers else scope.unjudged(place)
-    shown = [what or name.replace("_", " "), note]
+    shown = [what, note]
     settings = ", ".join(assignments(manifest.get("drawn_with", {}).get(place, {})))
     drawn_with = f"Settings of this figure: {settings}" if settings else ""
     text = _joined([*shown, drawn_with, found, _provenance(manifest), scope.shown_only])
@@ -65,27 +66,6 @@ def caption(
 
 def _joined(parts: Sequence[str]) -> str:
     return " ".join(sentence(part) for part in parts if part)
-
-
-KINDS = {"fig": "Fig.", "table": "Table", "Fig": "Fig."}
-"""What a figure or table of a paper is called, in names and texts -> its word."""
-
-
-def place_of(name: str, what: str = "") -> str:
-    """The paper's figure or table that a figure redraws, '' where there is none.
-
-    >>> place_of("figN1_resonance"), place_of("table2_dynamics"), place_of("spread")
-    ('Fig. N.1', 'Table 2', '')
-    >>> place_of("spread", "Fig. 7: all")
-    'Fig. 7'
-    """
-    found = re.match(r"(fig|table)([A-Z]?)0*(\d+)(?=_|$)", name)
-    if found:
-        kind, appendix, number = found.groups()
-        return f"{KINDS[kind]} {appendix}{'.' * len(appendix)}{number}"
-    if ":" in what:
-        return next(iter(sorted(places(what.partition(":")[0]))), "")
-    return ""
 
 
 def places(text: str, kinds: str = "Fig|Table") -> set[str]:
@@ -101,7 +81,8 @@ def places(text: str, kinds: str = "Fig|Table") -> set[str]:
     for kind, listed in re.findall(
         rf"\b({kinds})\w*\.?\s+({number}[A-D]?(?:(?:,| and)\s+{number}[A-D]?)*)", text
     ):
-        found |= {f"{KINDS.get(kind, kind)} {one}" for one in re.findall(number, listed)}
+        word = "Fig." if kind == "Fig" else kind
+        found |= {f"{word} {one}" for one in re.findall(number, listed)}
     return found
 
 
@@ -110,9 +91,7 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
     with its numbers."""
     if not place:
         return ""
-    scored = _on(place, rows["scorecard"], "source")
-    stated = _on(place, rows["claims"], "where")
-    stated = [row for row in stated if not is_extension(str(row.get("where", "")))]
+    scored, stated = rows_on(place, rows)
     parts = []
     if scored:
         parts.append(f"{_many(len(scored), 'printed number')} of {place}: {counts_of(scored)}")
@@ -125,6 +104,20 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
     if statement is not None:
         parts.append(f"{statement['verdict']}: {statement_line(statement)}")
     return "; ".join(parts)
+
+
+def rows_on(
+    place: str, rows: Mapping[str, pd.DataFrame]
+) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
+    """The printed numbers and the paper's statements on a figure or table."""
+    stated = _on(place, rows["claims"], "where")
+    return _on(place, rows["scorecard"], "source"), [r for r in stated if not r["extension"]]
+
+
+def outcome_on(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
+    """Whether a figure or table of the paper holds, by all its rows; "" where none is judged."""
+    scored, stated = rows_on(place, rows)
+    return outcome_of(Counter(row["verdict"] for row in (*scored, *stated)))
 
 
 def _on(place: str, table: pd.DataFrame, column: str) -> list[dict[Any, Any]]:

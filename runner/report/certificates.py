@@ -24,8 +24,8 @@ def certificate_lines(carried: Sequence[bool], rows: Sequence[Row], never: str =
     cells' parameters. never: why cells of this experiment carry none.
     """
     with_one = sum(carried)
-    if never and not with_one:
-        return [f"No cell carries a certificate: {never}."]
+    if not with_one:
+        return [f"No cell carries a certificate: {never}."] if never else []
     wrong = [row for row in rows if row["ok"] == 0]
     lines = [f"NOT certified, {_which(row)}: {row['status']}" for row in wrong]
     if any(_has_no_version(row) for row in wrong):

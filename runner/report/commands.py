@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import assignments, quoted
-from runner.report.captions import place_of
 from runner.report.scope import Scope
 from runner.store.archive import published_folder
 
@@ -70,7 +69,7 @@ def measuring(words: Iterable[str], seeds: Iterable[int]) -> str:
 
 def drawn_with(manifest: Record, figure: str) -> dict[str, Any]:
     """The settings that a figure of the paper depends on, besides those that all cells have."""
-    place = place_of(figure, str(manifest.get("captions", {}).get(figure, "")))
+    place = manifest.get("places", {}).get(figure, "")
     return dict(manifest.get("drawn_with", {}).get(place, {}))
 
 

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Figures
+from runner.contract import Figures, Redrawn
 from runner.report.annotations import head, noted
-from runner.report.captions import Caption, caption, place_of
+from runner.report.captions import Caption, caption, outcome_on
 from runner.report.figures import NothingToDraw, drawn_in
 from runner.report.findings import Failures, Findings
 from runner.report.manifest import stamp, write
@@ -27,6 +27,7 @@ from runner.report.page import VECTOR
 from runner.report.scope import Scope
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -111,7 +112,8 @@ class Gallery:
     directory: of the report. manifest, warnings: of the report. partial: cells are missing, so that
     a figure may have nothing to show. suffix: one of `FORMATS`. size: width and height in inches, 0
     for the figure's own; a size that is given is in the file name. written: every file; captions,
-    sources (file and line of the code): by figure; left_out: figures of which nothing is measured.
+    places (of the paper), sources
+    (file and line of the code): by figure; left_out: figures of which nothing is measured.
     """
 
     directory: Path
@@ -124,6 +126,7 @@ class Gallery:
     size: tuple[float, float] = (0.0, 0.0)
     written: list[Path] = field(default_factory=list)
     captions: dict[str, Caption] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
@@ -155,8 +158,12 @@ class Gallery:
         experiment = str(self.manifest["experiment"])
         title = str(self.manifest["title"] or experiment)
         about = {**stamp(experiment, self.manifest, self.warnings), "figure": name}
+        scope = Scope.of(self.manifest)
+        if scope.paper and isinstance(maker, Redrawn):
+            self.places[name] = maker.place
+        place = self.places.get(name, "")
         try:
-            head(figure, Scope.of(self.manifest).heading(place_of(name), title))
+            head(figure, scope.heading(place, title, outcome_on(place, self._rows)))
             path = save(figure, folder / self._file(name), about, suffix=self.suffix)
             self._describe(name, maker, noted(figure))
             self.written.append(path)
@@ -172,10 +179,14 @@ class Gallery:
         size = "x".join(f"{length:g}" for length in self.size if length)
         return f"{name}_{size}in" if size else name
 
+    @property
+    def _rows(self) -> Mapping[str, pd.DataFrame]:
+        return {"claims": self.found.claims, "scorecard": self.found.scorecard}
+
     def _describe(self, name: str, maker: Any, note: str) -> None:
-        rows = {"claims": self.found.claims, "scorecard": self.found.scorecard}
-        what = self.found.captions.get(name) or caption_of(maker)
-        self.captions[name] = caption(name, what, note, rows, self.manifest)
+        what = self.found.captions.get(name) or caption_of(maker) or name.replace("_", " ")
+        place = self.places.get(name, "")
+        self.captions[name] = caption(what, note, place, self._rows, self.manifest)
         self.sources[name] = source_of(maker)
 
 
@@ -198,6 +209,8 @@ def source_of(maker: Any) -> str:
 
 def _drawing(maker: Any) -> Any:
     """The function behind a maker: what a partial holds, or itself; None for a figure."""
+    if isinstance(maker, Redrawn):
+        maker = maker.draw
     function = getattr(maker, "func", maker)
     return function if callable(function) else None
 

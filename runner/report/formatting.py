@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import is_extension
 from runner.report.labels import row_label
 from runner.report.reasons import why_not
 from runner.report.scope import Scope
@@ -61,10 +60,11 @@ def report_text(
     """
     scored = _rows(found.scorecard) if scope.is_papers else []
     stated = [row for row in _rows(found.claims) if scope.keeps(bool(row.get("independent")))]
-    papers = [row for row in stated if not is_extension(str(row.get("where") or ""))]
-    extensions = [row for row in stated if is_extension(str(row.get("where") or ""))]
+    papers = [row for row in stated if not row["extension"]]
+    extensions = [row for row in stated if row["extension"]]
     numbers = [row for row in scored if row["verdict"] in ("not reproduced", "inconclusive")]
     left = Counter(str(row["reason"]) for row in scored if row["verdict"] == "not comparable")
+    of_paper, aside = _of_paper(scope)
     reasons = [f"Not comparable ({count}): {reason}." for reason, count in left.items()]
     lead = " ".join(filter(None, (summary, sentence(scope.not_judged))))
     parts = [
@@ -80,12 +80,17 @@ def report_text(
             numbers,
             scope,
         ),
-        _table("Statements of the paper", STATEMENTS, statement_row, papers, scope),
-        _table("Extensions (not in the paper)", STATEMENTS, statement_row, extensions, scope),
+        _table(f"Statements{of_paper}", STATEMENTS, statement_row, papers, scope),
+        _table(f"Extensions{aside}", STATEMENTS, statement_row, extensions, scope),
         _list("Limitations", [*reasons, *limitations]),
         _list("Numerical validation", validation),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _of_paper(scope: Scope) -> tuple[str, str]:
+    """What follows "statements" and "extensions" where there is a paper."""
+    return (" of the paper", " (not in the paper)") if scope.paper else ("", "")
 
 
 def _rows(table: pd.DataFrame) -> list[Row]:
@@ -101,15 +106,16 @@ def _counts(
     scored: Sequence[Row], papers: Sequence[Row], extensions: Sequence[Row], scope: Scope
 ) -> str:
     """How many numbers and statements have which verdict."""
+    of_paper, aside = _of_paper(scope)
     kinds = (
         (scored, "published numbers"),
         (
             papers,
-            "statements of the paper"
+            f"statements{of_paper}"
             if scope.is_papers
             else "statements that do not depend on the protocol",
         ),
-        (extensions, "extensions (not in the paper)"),
+        (extensions, f"extensions{aside}"),
     )
     counts = [f"{len(rows)} {what}: {counts_of(rows)}." for rows, what in kinds if rows]
     exact = [row for row in scored if row["verdict"] == "exact match"]

@@ -55,6 +55,7 @@ MAPPINGS_IN = (
     "scorecard",
     "captions",
     "alts",
+    "places",
     "sources",
 )
 TYPES: Mapping[str, type] = {

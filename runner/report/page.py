@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.contract import is_extension
-from runner.report.captions import place_of
 from runner.report.commands import figure_commands, settings_words
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
 from runner.report.rows import number_rows, statement_rows
@@ -123,7 +121,7 @@ class Page:
         return in_order(self._statements(extensions=True))
 
     def _statements(self, *, extensions: bool) -> Counter[str]:
-        rows = (row for row in self.table("claims") if is_extension(row["where"]) == extensions)
+        rows = [row for row in self.claims if row.get("extension", False) == extensions]
         return Counter(row["verdict"] for row in rows)
 
     @cached_property
@@ -152,7 +150,7 @@ class Page:
             commands["redraw"],
             commands.get("measure", ""),
             self.manifest["sources"].get(name, ""),
-            place_of(name, said),
+            self.manifest["places"].get(name, ""),
             vector,
         )
 

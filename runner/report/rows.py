@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from runner.contract import is_extension
 from runner.report.captions import places
 from runner.report.formatting import criterion_of
 from runner.report.labels import row_label
@@ -75,8 +74,8 @@ def statement_rows(table: Iterable[Row], paper: str, experiment: str) -> list[di
             about[key] = parsed(row.get(key, ""), {})
         about["id"] = ".".join((_of_paper(paper), slug(experiment), slug(row["name"])))
         about["why"] = why_not(row)
-        about["places"] = sorted(places(row["where"], PLACES))
-        if is_extension(row["where"]):
+        about["places"] = sorted(places(row["where"], PLACES)) if paper else []
+        if row.get("extension") == "True":
             about["extension"] = True
         rows.append(about)
     return _unique(rows)

@@ -99,7 +99,8 @@ class Scope:
             changes.append(f"random-field stand-in data instead of {self.stand_in}")
         if self.paper and self.profile == PAPER:
             changes += map(str, self.departures)
-        return f"not the paper's protocol: {', '.join(changes)}" if changes else ""
+        protocol = "the paper's protocol" if self.paper else "the full protocol"
+        return f"not {protocol}: {', '.join(changes)}" if changes else ""
 
     @property
     def is_papers(self) -> bool:
@@ -125,7 +126,7 @@ class Scope:
             return f"with {changes[0]} and {len(changes) - 1} more changed settings"
         return f"with {' and '.join(changes)}"
 
-    def heading(self, place: str, title: str) -> str:
+    def heading(self, place: str, title: str, outcome: str = "") -> str:
         """The line above a figure: a picture is copied alone.
 
         Parameters
@@ -134,22 +135,27 @@ class Scope:
             The paper's figure or table that it redraws, "" for none.
         title
             Title of the experiment.
+        outcome
+            Whether the place holds (`runner.report.tones.outcome_of`), "" where no row is judged.
 
         Examples
         --------
-        >>> Scope(paper="DAG").heading("Fig. 3", "Depth")
-        'DAG paper, Fig. 3, reproduced'
+        >>> Scope(paper="DAG").heading("Fig. 3", "Depth", "holds: 2 of 2 judged rows agree")
+        'Fig. 3 of the DAG paper, measured (holds: 2 of 2 judged rows agree)'
         >>> Scope(paper="DAG").heading("", "Depth")
         'DAG paper, further figure of “Depth”'
         >>> Scope(paper="DAG", profile="quick").heading("Fig. 3", "Depth")
-        'DAG paper, as Fig. 3, quick run'
+        'as Fig. 3 of the DAG paper, quick run'
         """
-        source = f"{self.paper[0].upper()}{self.paper[1:]} paper" if self.paper else "hess-run"
-        kind = "further figure" if self.paper else "figure"
-        what = f"as {place}" if place else f"{kind} of “{title}”"
-        if place and not self.how:
-            what = f"{place}, reproduced"
-        return ", ".join(filter(None, (source, what, self.how)))
+        if self.paper and place:
+            what = f"{place} of the {self.paper} paper"
+            if self.how:
+                return f"as {what}, {self.how}"
+            return f"{what}, measured ({outcome})" if outcome else f"{what}, measured"
+        source = "hess-run, figure"
+        if self.paper:
+            source = f"{self.paper} paper, further figure"
+        return ", ".join(filter(None, (f"{source} of “{title}”", self.how)))
 
     def unjudged(self, place: str) -> str:
         """What a caption says in place of verdicts; "" in the paper's scope."""

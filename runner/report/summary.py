@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Experiment, is_extension
+from runner.contract import Experiment
 from runner.report.formatting import COUNTED
 from runner.report.reference import text_of
 
@@ -120,7 +120,7 @@ def _fixed(value: float, digits: int) -> str:
 
 
 def _is_extension(row: Row) -> bool:
-    return is_extension(str(row["where"]))
+    return str(row.get("extension")) == "True"
 
 
 def _only(rows: Sequence[Row], keys: Mapping[str, Any]) -> Row:

@@ -33,6 +33,40 @@ def tone(verdict: str) -> str:
     return TONES.get(verdict, "open")
 
 
+def outcome_of(verdicts: Mapping[str, int]) -> str:
+    """Whether a table, figure or theorem holds, from the verdicts of all its rows; "" where none is
+    judged.
+
+    >>> outcome_of({"exact match": 15, "reproduced": 2, "calibrated": 1})
+    'holds: 17 of 17 judged rows agree'
+    >>> outcome_of({"confirmed": 2, "refuted": 1})
+    'does not hold in every row: 2 of 3 judged rows agree; disagree: 1'
+    """
+    counts: Counter[str] = Counter()
+    for verdict, count in verdicts.items():
+        if is_judged(verdict):
+            counts[tone(verdict)] += count
+    judged = counts["good"] + counts["bad"] + counts["open"]
+    if not judged:
+        return ""
+    parts = [f"{counts['good']} of {judged} judged rows agree"]
+    if counts["bad"]:
+        parts.append(f"disagree: {counts['bad']}")
+    if counts["open"]:
+        parts.append(f"inconclusive: {counts['open']}")
+    outcome = "is not contradicted"
+    if counts["bad"]:
+        outcome = "does not hold in every row"
+    elif not counts["open"]:
+        outcome = "holds"
+    return f"{outcome}: {'; '.join(parts)}"
+
+
+def is_judged(verdict: str) -> bool:
+    """Whether a verdict counts for or against the place of its row."""
+    return verdict != "not run" and tone(verdict) != "neutral"
+
+
 def in_order(*counts: Mapping[str, int]) -> dict[str, int]:
     """The sum of some counts by verdict, in the order of tiles."""
     total: Counter[str] = Counter()

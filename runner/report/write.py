@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import CLAIM_VERDICTS, is_extension
+from runner.contract import CLAIM_VERDICTS
 from runner.contract.records import CERTIFICATE
 from runner.files import is_listed, remove
 from runner.report import compare
@@ -62,10 +62,11 @@ def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
     scope = Scope.of(record)
     lines = list(scope.lines)
     if scope.is_papers:
-        lines.append(f"statements: {counts_line(claims - extensions)}")
-        if extensions:
-            lines.append(f"extensions: {counts_line(extensions)}")
-        lines.append(f"published numbers: {counts_line(record['scorecard'])}")
+        counted = {"statements": claims - extensions, "extensions": extensions}
+        counted["published numbers"] = Counter(record["scorecard"])
+        for what, counts in counted.items():
+            if counts.total() or (scope.paper and what != "extensions"):
+                lines.append(f"{what}: {counts_line(counts)}")
     else:
         kept = {verdict: count for verdict, count in claims.items() if verdict in KEPT and count}
         if kept:
@@ -193,7 +194,7 @@ class _Report:
     def record(self, gallery: Gallery) -> dict[str, Any]:
         """The manifest of the report, except the checksums of its files."""
         claims = self.findings.claims
-        is_ours = claims["where"].map(is_extension).astype(bool)
+        is_ours = claims["extension"].astype(bool)
         counts = Counter(claims["verdict"])
         ours = Counter(claims["verdict"][is_ours])
         return {
@@ -206,6 +207,7 @@ class _Report:
             "notes": list(self.findings.notes),
             "captions": {name: made.text for name, made in gallery.captions.items()},
             "alts": {name: made.alt for name, made in gallery.captions.items()},
+            "places": gallery.places,
             "sources": gallery.sources,
             "left_out": gallery.left_out,
         }

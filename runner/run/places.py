@@ -13,7 +13,7 @@ from runner.contract import SettingError, short
 from runner.report.commands import as_typed, figure_commands, judged_seeds, measuring, run_words
 from runner.report.page import ALL, Figure, Page
 from runner.report.papers import known_papers
-from runner.report.tones import tone
+from runner.report.tones import is_judged, outcome_of
 from runner.run.nearest import did_you_mean
 from runner.run.provenance import Answer
 from runner.store.archive import where_published
@@ -86,12 +86,21 @@ STATED = ("refuted", "minor error")
 
 @dataclass
 class _Found:
-    """What the reports have on a place of one paper."""
+    """What the reports have on a place of one paper. counts: verdicts, without extensions."""
 
     figures: list[dict[str, Any]] = field(default_factory=list)
     commands: dict[str, str] = field(default_factory=dict)
     verdicts: dict[str, str] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """A number or statement on the place."""
+        self.verdicts[row["id"]] = row["verdict"]
+        if not row.get("extension"):
+            self.counts[row["verdict"]] += 1
+        if reason := row["why"] or _stated(row):
+            self.reasons[row["id"]] = reason
 
 
 def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
@@ -102,9 +111,7 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
         for row in (*page.scores, *page.claims):
             if named.place in row["places"]:
                 about = by_paper.setdefault(page.paper_of(row), _Found())
-                about.verdicts[row["id"]] = row["verdict"]
-                if reason := row["why"] or _stated(row):
-                    about.reasons[row["id"]] = reason
+                about.add(row)
                 about.commands[page.name] = _measure(page)
         for figure in page.figures:
             if named.place == figure.place and page.paper != ALL:
@@ -114,7 +121,7 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
     answers = []
     for paper, about in by_paper.items():
         if named.paper in ("", paper):
-            title = f"{paper} paper: {judgement(named.place, Counter(about.verdicts.values()))}"
+            title = f"{paper} paper: {judgement(named.place, about.counts)}"
             facts = {
                 "figures": about.figures or None,
                 "measure": about.commands,
@@ -156,28 +163,8 @@ def judgement(place: str, verdicts: Mapping[str, int]) -> str:
 
     >>> judgement("Table 5", {"exact match": 15, "reproduced": 2, "calibrated": 1})
     'Table 5 holds: 17 of 17 judged rows agree. Not counted: 1 calibrated.'
-    >>> judgement("Fig. 2", {"confirmed": 2, "refuted": 1})
-    'Fig. 2 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.'
     """
-    counts: Counter[str] = Counter()
-    uncounted = []
-    for verdict, count in verdicts.items():
-        if verdict == "not run" or tone(verdict) == "neutral":
-            uncounted.append(f"{count} {verdict}")
-        else:
-            counts[tone(verdict)] += count
-    judged = counts["good"] + counts["bad"] + counts["open"]
+    uncounted = [f"{n} {verdict}" for verdict, n in verdicts.items() if not is_judged(verdict)]
     others = f" Not counted: {', '.join(uncounted)}." if uncounted else ""
-    if not judged:
-        return f"{place}: no row is judged.{others}"
-    parts = [f"{counts['good']} of {judged} judged rows agree"]
-    if counts["bad"]:
-        parts.append(f"disagree: {counts['bad']}")
-    if counts["open"]:
-        parts.append(f"inconclusive: {counts['open']}")
-    outcome = "is not contradicted"
-    if counts["bad"]:
-        outcome = "does not hold in every row"
-    elif not counts["open"]:
-        outcome = "holds"
-    return f"{place} {outcome}: {'; '.join(parts)}.{others}"
+    outcome = outcome_of(verdicts)
+    return f"{place} {outcome}.{others}" if outcome else f"{place}: no row is judged.{others}"

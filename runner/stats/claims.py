@@ -56,6 +56,7 @@ def claim(
         variants=variants or {},
         seeds_needed=seeds_needed,
         independent=statement.independent,
+        extension=statement.extension,
     )
 
 

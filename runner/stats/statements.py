@@ -9,11 +9,11 @@ from typing import Any
 
 from runner.contract import Statement
 
-REQUIRED = ("name", "statement", "where")
+REQUIRED = ("name", "statement")
 NUMBERS = ("low", "high", "number", "rounding", "std", "margin", "least", "most")
-FLAGS = ("strict", "chosen", "independent")
+FLAGS = ("strict", "chosen", "independent", "extension")
 WORDS = ("reason", "history", "constructed")
-COLUMNS = (*REQUIRED, *NUMBERS, "n", *FLAGS, *WORDS)
+COLUMNS = (*REQUIRED, "where", *NUMBERS, "n", *FLAGS, *WORDS)
 YES = ("1", "true", "yes")
 
 
@@ -48,6 +48,8 @@ def _statement(row: Mapping[str, str]) -> Statement:
     for column in REQUIRED:
         if column not in given:
             raise ValueError(f"expected a {column}, found none")
+    if "where" not in given and given.get("extension", "").lower() not in YES:
+        raise ValueError("expected a where, or yes as extension, found neither")
     if ("low" in given or "high" in given) and "number" in given:
         raise ValueError("expected limits or a number, found both")
     values: dict[str, Any] = {c: _number(c, given[c]) for c in NUMBERS if c in given}
@@ -56,7 +58,7 @@ def _statement(row: Mapping[str, str]) -> Statement:
     return Statement(
         name=given["name"],
         text=given["statement"],
-        where=given["where"],
+        where=given.get("where", ""),
         n=int(_number("n", given.get("n", "1"))),
         **values,
     )

@@ -11,7 +11,7 @@ from torch import nn
 from experiments.scalar_spectrum.network import Network, descend
 from experiments.scalar_spectrum.training_claims import HIGH, LOW, edge_runs
 from runner.closed_form import scalar
-from runner.contract import Context, analyse, is_extension, measure
+from runner.contract import Context, analyse, measure
 from runner.run.config import build_job
 from runner.stats.tables import chosen
 from tests.draws import normal, seeded
@@ -98,7 +98,7 @@ def test_claims_say_what_holds(setup, tables):
     assert verdicts(setup, tables, "phases") == {"θ* > 0": "confirmed", "θ* < 0": "refuted"}
     found = claims_of(setup, tables)
     assert "does not say" in found["proportional"].detail
-    assert is_extension(found["catapult"].where) and not is_extension(found["theorem6"].where)
+    assert found["catapult"].extension and not found["theorem6"].extension
 
 
 def test_claims_about_random_starts_need_seeds(setup, two, tables):

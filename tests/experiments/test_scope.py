@@ -217,6 +217,8 @@ def test_a_run_says_what_it_is(word, how, reason, tmp_path):
     scope = collect([job], protocol).scope
     assert (scope.how, scope.is_papers) == (how, not reason) and reason in scope.reason
     heading = scope.heading("Fig. 3", "x")
-    assert heading == (f"DAG paper, as Fig. 3, {how}" if how else "DAG paper, Fig. 3, reproduced")
+    assert heading == (
+        f"as Fig. 3 of the DAG paper, {how}" if how else "Fig. 3 of the DAG paper, measured"
+    )
     assert scope.keeps(True) == ("profile" not in reason) and scope.keeps(False) == (not reason)
     assert not (scope.seeds and reason)

@@ -105,7 +105,7 @@ def test_every_printed_statement_is_one_of_a_text():
         (path.stem, name)
         for path in sorted(FOLDER.glob("*.csv"))
         for name, s in statements(path.stem).items()
-        if not s.where.startswith("extension") and (path.stem, name) not in listed
+        if not s.extension and (path.stem, name) not in listed
     ]
     assert not lost
 

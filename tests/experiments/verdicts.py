@@ -8,7 +8,6 @@ from functools import cache
 
 from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import TEXTS, said, statements
-from runner.contract import is_extension
 from runner.report.manifest import read_manifest, read_table as rows
 from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS
 from runner.run.config import experiment_names
@@ -115,7 +114,7 @@ class Reports:
                 found[r["source"], value, *keys][own] = r["verdict"]
         for experiment, claims in self.claims.items():
             for r in claims.values():
-                if not is_extension(r["where"]):
+                if r["extension"] != "True":
                     key = (paper_of(experiment), r["where"], r["statement"])
                     found[key][experiment] = r["verdict"]
         return [f"{key}: {by}" for key, by in found.items() if contradict(by.values())]
@@ -179,7 +178,7 @@ def printed(experiment):
         found = statements(experiment)
     except ValueError:
         return {}
-    return {name: s for name, s in found.items() if not is_extension(s.where)}
+    return {name: s for name, s in found.items() if not s.extension}
 
 
 def findings(outputs):
@@ -201,7 +200,7 @@ def counted(outputs):
     for path in sorted(outputs.glob("*/manifest.json")):
         record = read_manifest(path.parent) or {}
         scores, claims = (rows(path.parent / f"{name}.csv") for name in ("scorecard", "claims"))
-        extensions = [r for r in claims if is_extension(r["where"])]
+        extensions = [r for r in claims if r["extension"] == "True"]
         for key, own in {"scorecard": scores, "claims": claims, "extensions": extensions}.items():
             counts = {v: n for v, n in record.get(key, {}).items() if n}
             if counts != Counter(r["verdict"] for r in own):

@@ -1,7 +1,6 @@
 """Captions: what a figure shows, its note and settings, and the judge's finding in words."""
 
 import pandas as pd
-import pytest
 
 from runner.contract import figure_settings
 from runner.report import figures
@@ -10,19 +9,20 @@ from runner.report.captions import (
     LONGEST_ALT,
     caption,
     finding,
-    place_of,
+    outcome_on,
 )
 from runner.report.commands import figure_commands
+from runner.report.manifest import read_manifest
 from runner.run.config import experiment_names, preview
 
 CLAIMS = pd.DataFrame(
     [
-        ("confirmed", "R falls", "Fig. 12A", -0.4, "< 0"),
-        ("refuted", "C stays", "Section 5, Figs. 3 and 12", 0.2, None),
-        ("confirmed", "elsewhere", "Fig. 1", 1.0, None),
-        ("refuted", "ours, at every depth", "extension of Fig. 12", 9.0, None),
+        ("confirmed", "R falls", "Fig. 12A", -0.4, "< 0", False),
+        ("refuted", "C stays", "Section 5, Figs. 3 and 12", 0.2, None, False),
+        ("confirmed", "elsewhere", "Fig. 1", 1.0, None, False),
+        ("refuted", "ours, at every depth", "Fig. 12", 9.0, None, True),
     ],
-    columns=["verdict", "statement", "where", "statistic", "threshold"],
+    columns=["verdict", "statement", "where", "statistic", "threshold", "extension"],
 )
 SCORES = pd.DataFrame(
     [("R", 8, 2.0, 2.1, "reproduced"), ("R", 9, 2.0, 4.0, "not reproduced")],
@@ -32,19 +32,10 @@ ROWS = {"claims": CLAIMS, "scorecard": SCORES}
 MANIFEST = {"seeds": [42, 43, 44], "cells": [{"git_commit": "abc"}, {"git_commit": "def+changes"}]}
 
 
-@pytest.mark.parametrize(
-    "name, what, place",
-    [
-        ("fig02_bound_and_eigenvalue", "", "Fig. 2"),
-        ("figN1_resonance", "Fig. 9: not this", "Fig. N.1"),
-        ("table2_dynamics", "", "Table 2"),
-        ("figure_of_speech", "", ""),
-        ("spread", "Fig. 7: bounds", "Fig. 7"),
-        ("spread", "bounds as in Fig. 7", ""),
-    ],
-)
-def test_a_figure_knows_the_one_that_it_redraws(name, what, place):
-    assert place_of(name, what) == place
+def test_an_outcome_is_of_all_rows_of_a_place_without_extensions():
+    assert outcome_on("Fig. 12", ROWS).startswith("does not hold in every row: 1 of 2 judged")
+    assert outcome_on("Fig. 1", ROWS) == "holds: 1 of 1 judged rows agree"
+    assert outcome_on("Fig. 2", ROWS) == outcome_on("", ROWS) == ""
 
 
 def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
@@ -68,7 +59,7 @@ def test_what_is_noted_of_a_figure_is_noted_once():
 
 
 def test_a_caption_has_all_facts_of_its_figure_and_the_alt_text_begins_with_the_finding():
-    made = caption("fig12_x", "Resonance", "a point a seed", ROWS, MANIFEST)
+    made = caption("Resonance", "a point a seed", "Fig. 12", ROWS, MANIFEST)
     for text in ("Resonance. A point a seed.", "1 refuted", "Seeds 42–44 (n = 3)"):
         assert text in made.text
     assert "2 cells of commits abc, def+changes" in made.text
@@ -78,14 +69,14 @@ def test_a_caption_has_all_facts_of_its_figure_and_the_alt_text_begins_with_the_
 
 def test_a_caption_names_the_settings_that_its_figure_is_drawn_with():
     about = {"Fig. 12": {"hidden": 3, "rates": [0.1, 0.2]}, "Fig. 1": {"width": 4}}
-    made = caption("fig12_x", "Resonance", "", ROWS, {**MANIFEST, "drawn_with": about})
+    made = caption("Resonance", "", "Fig. 12", ROWS, {**MANIFEST, "drawn_with": about})
     assert "Settings of this figure: hidden=3, rates=[0.1,0.2]." in made.text
     assert "width" not in made.text
 
 
 def test_settings_are_declared_for_figures_that_are_drawn(published):
     for name in experiment_names():
-        drawn = {place_of(path.stem) for path in published.glob(f"{name}/figures/*.png")}
+        drawn = set((read_manifest(published / name) or {"places": {}})["places"].values())
         assert set(figure_settings(preview(name))) <= drawn, name
     of_portraits = figure_settings(preview("ws_bound"))["Fig. 3"]
     assert (of_portraits["hidden"], of_portraits["portrait_hidden"]) == ([3], 3)
@@ -94,7 +85,10 @@ def test_settings_are_declared_for_figures_that_are_drawn(published):
 def test_a_figure_with_settings_has_commands_that_measure_and_draw_it():
     cells = [{"seed": seed} for seed in (42, 43, 47)]
     manifest = {"experiment": "toy", "cells": cells, "scope": {"seeds": [42, 43]}}
-    manifest |= {"captions": {}, "drawn_with": {"Fig. 3": {"hidden": [3], "shown": 3}}}
+    manifest |= {
+        "places": {"fig03_x": "Fig. 3"},
+        "drawn_with": {"Fig. 3": {"hidden": [3], "shown": 3}},
+    }
     words = ["experiment=toy", "shown=3"]
     assert figure_commands(manifest, "fig03_x", words) == {
         "measure": "hess-run -m experiment=toy shown=3 'hidden=[3]' seed=42,43",

@@ -44,7 +44,7 @@ def test_a_row_names_the_worst_node_and_the_reason():
             "",
             "1 of 3 cells carry;2 of 3 cells carry no certificate: they are old",
         ),
-        ([None], "", "1 of 1 cells carry no certificate"),
+        ([None], "", ""),
         ([None], "it is an audit", "No cell carries a certificate: it is an audit."),
         ([BAD, GOOD], "", "NOT certified, seed=42 blocks: products are wrong;1 of 2 agree"),
         ([OPEN, GOOD], "", "1 of 2 agree, largest relative error 1.0e-08;1 of 2 certificates are"),
@@ -53,7 +53,8 @@ def test_a_row_names_the_worst_node_and_the_reason():
 def test_what_a_report_says(found, never, expected):
     rows = [certificate_row("blocks", made, seed=42) for made in found if made]
     lines = certificate_lines([made is not None for made in found], rows, never)
-    assert all(part in line for part, line in zip(expected.split(";"), lines, strict=True))
+    wanted = expected.split(";") if expected else []
+    assert all(part in line for part, line in zip(wanted, lines, strict=True))
 
 
 def test_a_wrong_certificate_of_the_first_version_of_the_check_is_said_to_be_one():

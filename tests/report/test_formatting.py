@@ -48,7 +48,7 @@ def scores(*values):
 
 def test_a_summary_has_its_numbers_from_the_results():
     holds = Claim("a", "it holds", "Fig. 1", "confirmed", 0.51234)
-    claims = claims_table([holds, Claim("b", "ours", "extension", "refuted")])
+    claims = claims_table([holds, Claim("b", "ours", "", "refuted", extension=True)])
     rows = {"seed": [1, 2, 2, 1], "d": [0, 0, 4, 4], "R": [2, 9, 3, 2], "gn": [1, 3, 1, 1]}
 
     def filled(text):
@@ -130,7 +130,7 @@ def test_variants_survive_the_file_whatever_their_parts_are_called():
 
 def test_statements_of_the_paper_come_before_extensions_and_refuted_ones_first():
     rows = [
-        Claim("a", "ours", "extension", "confirmed"),
+        Claim("a", "ours", "", "confirmed", extension=True),
         Claim("b", "theirs", "Fig. 1", "confirmed"),
         Claim("c", "a | b", "Fig. 2", "refuted"),
         Claim("d", "open", "Fig. 3", "not comparable", detail="no rate"),

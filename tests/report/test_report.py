@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from runner import stats
-from runner.contract import CLAIM_VERDICTS, Analysis, Claim, Experiment
+from runner.contract import CLAIM_VERDICTS, Analysis, Claim, Experiment, redraws
 from runner.report import figures
 from runner.report.compare import VERDICTS
 from runner.report.draw import caption_of
@@ -71,7 +71,7 @@ class Readings(Analysis):
 
         eager, axes = figures.new_figure(width=1, height=1)
         figures.histogram(axes[0, 0], self.ratios)
-        drawn = {"fig07": late, "fig06": eager}
+        drawn = {"fig07": redraws("Fig. 7", late), "fig06": redraws("Fig. 6", lambda: eager)}
         drawn.pop(self.experiment.drop, None)
         return drawn
 
@@ -81,7 +81,15 @@ class Readings(Analysis):
         return [
             Claim("tight", *tight, authors="confirmed"),
             Claim("f1", "low is better", "Fig. 7", "inconclusive", detail="n too small"),
-            Claim("wide", "it is tight of wide networks, too", "extension", "refuted", 3.1, "< 2"),
+            Claim(
+                "wide",
+                "it is tight of wide networks, too",
+                "",
+                "refuted",
+                3.1,
+                "< 2",
+                extension=True,
+            ),
         ]
 
     def statistics(self):
@@ -246,7 +254,7 @@ def test_a_complete_report(out, tmp_path, reference):
     page = Page.read(out)  # extensions are counted apart
     assert page.verdicts["confirmed"] == 1 and "refuted" not in page.verdicts
     assert page.extensions == saved["extensions"] == {"refuted": 1}
-    parts = ("## Statements of the paper", "## Extensions", "| extension |")
+    parts = ("## Statements of the paper", "## Extensions", "| it is tight of wide networks, too |")
     places = [found.index(part) for part in parts]
     assert places == sorted(places)
     again = tmp_path / "again" / out.name
@@ -447,3 +455,33 @@ def test_cells_of_changed_trees_are_named_in_a_warning():
     assert changed == "2 cells were measured from a changed working tree"
     (incomplete,) = warnings_of({"cells": cells[:1]}, ["seed=1"])
     assert incomplete == "incomplete: 1 cell is not measured (seed=1)"
+
+
+def test_an_experiment_without_a_paper_has_no_paper_anywhere(out):
+    class Own(Readings):
+        def claims(self):
+            return [Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2")]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Plain(Synthetic):
+        pass
+
+    own = Plain(answers=Own)
+    assert own.paper == own.reproduces == "" and synthetic().paper == "WS bound"
+    made = report(out, own, scope=Scope(), paper="")
+    assert made["claims"]["confirmed"] == 1 and not made["places"] and not made["certificates"]
+    assert console_lines(out, made)[0] == "  statements: 1 confirmed"
+    text = (out / "report.md").read_text()
+    assert "## Statements\n" in text and "paper" not in text
+    assert Page.read(out).claims[0]["places"] == []
+
+
+def test_a_figure_is_headed_by_its_place_and_what_all_rows_of_it_say(out, monkeypatch):
+    heads = []
+    monkeypatch.setattr("runner.report.draw.head", lambda figure, text: heads.append(text))
+    report(out)
+    assert heads[0] == (
+        "Fig. 7 of the WS bound paper, measured (is not contradicted: "
+        "0 of 1 judged rows agree; inconclusive: 1)"
+    )
+    assert heads[1] == "Fig. 6 of the WS bound paper, measured"

@@ -129,7 +129,7 @@ def test_the_index_leads_to_the_figure_of_a_place_and_to_what_the_audit_says_of_
     }
     written(folder / "claims.csv", [claim | {"statistic": 0.5, "threshold": "< 1"}])
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["captions"]["gap"] = "Fig. 5: gap against distance."
+    manifest["places"] = {"gap": "Fig. 5"}
     manifest |= {
         "paper": "all five",
         "files": checksums(folder, FILES),

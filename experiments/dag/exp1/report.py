@@ -4,7 +4,6 @@ values, figures."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -25,7 +24,7 @@ from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import described
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import ENDS, first
-from runner.contract import Claim, Figures, Statement, Tables
+from runner.contract import Claim, Figures, Statement, Tables, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 from runner.training.streams import HE, PUBLISHED
@@ -55,6 +54,9 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     resonance_figure = "fig3_resonance"
     coupling_figure = "fig2_coupling"
     dynamics_figure = "table2_dynamics"
+    resonance_place = "Fig. 3"
+    coupling_place = "Fig. 2"
+    dynamics_place = "Table 2"
     printed_ends = ""
     """File of published values of R at the smallest and the largest distance."""
 
@@ -73,12 +75,16 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         distances = self.tables["distances"]
         networks = self.tables["networks"]
         paper = claims.printed_values(self.experiment.claimed)
-        coupling = partial(draw.coupling, distances, self._points("C"))
-        dynamics = partial(draw.dynamics, networks, DYNAMICS, paper)
+        coupling = redraws(self.coupling_place, draw.coupling, distances, self._points("C"))
+        dynamics = redraws(self.dynamics_place, draw.dynamics, networks, DYNAMICS, paper)
         return {
             self.coupling_figure: coupling,
-            self.resonance_figure: partial(
-                draw.resonance, distances, self._points("R"), self.printed_ends
+            self.resonance_figure: redraws(
+                self.resonance_place,
+                draw.resonance,
+                distances,
+                self._points("R"),
+                self.printed_ends,
             ),
             self.dynamics_figure: dynamics,
         }
@@ -150,6 +156,8 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     resonance_figure = "figN1_resonance"
     coupling_figure = "coupling"
     dynamics_figure = "tableN2_dynamics"
+    resonance_place = "Fig. N.1"
+    dynamics_place = "Table N.2"
 
     def figures(self) -> Figures:
         drawn = super().figures()
@@ -181,6 +189,7 @@ class DeepAnalysis(ResonanceAnalysis):
     resonance_figure = "tableN3_resonance"
     coupling_figure = "tableN3_coupling"
     dynamics_figure = "tableN3_dynamics"
+    resonance_place = coupling_place = dynamics_place = "Table N.3"
     printed_ends = "exp1_deep"
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:

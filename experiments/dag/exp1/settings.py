@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from experiments.dag.protocol.inter_layer import (
     ACTIVATIONS,
     DEEPER,
+    PAPER_ROWS,
     WITHOUT_NORM,
     InterLayer,
     companion,
@@ -35,6 +36,9 @@ class Exp1Resonance(InterLayer):
     """
 
     title = "Resonance and coupling decay with the distance between layers"
+    paper = "DAG"
+    paper_seeds = tuple(PUBLISHED_SEEDS)
+    paper_rows = PAPER_ROWS
     reproduces = "Figs. 2, 3; Table 2"
     claimed = "exp1_resonance"
     replication_seeds = tuple(range(42, 62))
@@ -105,9 +109,11 @@ class Exp1bSpectralNorm(Exp1Resonance):
     conf/experiment/exp1b_spectral_norm.yaml."""
 
     title = "Resonance under spectral normalisation"
+    paper = "DAG"
+    paper_seeds = tuple(PUBLISHED_SEEDS)
+    paper_rows = PAPER_ROWS
     reproduces = "Fig. N.1; Table N.2"
     claimed = "exp1b_spectral_norm"
-    replication_seeds = ()
     analysis = "experiments.dag.exp1.report:SpectralNormAnalysis"
     described_archs = ("residual",)
 
@@ -128,9 +134,11 @@ class Exp1Deep(Exp1Resonance):
     conf/experiment/exp1_deep.yaml."""
 
     title = "Resonance and coupling at depths 16 and 32"
+    paper = "DAG"
+    paper_seeds = tuple(PUBLISHED_SEEDS)
+    paper_rows = PAPER_ROWS
     reproduces = "Table N.3"
     claimed = "exp1_deep"
-    replication_seeds = ()
     measure = "experiments.dag.exp1.measure:measure"
     analysis = "experiments.dag.exp1.report:DeepAnalysis"
 

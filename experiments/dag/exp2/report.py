@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,7 +20,7 @@ from experiments.dag.protocol.drawing import (
     titles,
 )
 from experiments.dag.protocol.summary import ENDS, first, over_seeds
-from runner.contract import Claim, Figures, Statement
+from runner.contract import Claim, Figures, Statement, redraws
 from runner.report.figures import panels
 from runner.report.labels import label
 from runner.stats import Statistic
@@ -41,7 +40,7 @@ class BottleneckAnalysis(WithAuthors):
     def figures(self) -> Figures:
         far = self.tables["far"]
         classes = self.experiment.dataset.classes
-        return {"fig4_stable_rank": partial(stable_rank, far, classes)}
+        return {"fig4_stable_rank": redraws("Fig. 4", stable_rank, far, classes)}
 
     def statistics(self) -> list[Statistic]:
         far = self.tables["far"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import pandas as pd
 
@@ -25,7 +25,7 @@ from experiments.dag.protocol.summary import (
     in_percent,
     long_format,
 )
-from runner.contract import Analysis, Claim, Figures, Statement, Tables, Verdict
+from runner.contract import Analysis, Claim, Figures, Statement, Tables, Verdict, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 
@@ -61,10 +61,10 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 
     def figures(self) -> Figures:
         tables = self.tables
-        parts = partial(draw.parts, tables["distances"], self.paper)
+        parts = redraws("Table N.5", draw.parts, tables["distances"], self.paper)
         return {
-            self.gap_figure: partial(
-                draw.gap_and_curvature, self.gaps, tables["networks"], self.paper
+            self.gap_figure: redraws(
+                "Fig. 5", draw.gap_and_curvature, self.gaps, tables["networks"], self.paper
             ),
             self.parts_figure: parts,
         }
@@ -133,7 +133,7 @@ class StochasticGapAnalysis(Analysis):
         return self.tables["draws"]
 
     def figures(self) -> Figures:
-        return {"tableN6_discrepancy": partial(draw.discrepancies, self.draws)}
+        return {"tableN6_discrepancy": redraws("Table N.6", draw.discrepancies, self.draws)}
 
     def statistics(self) -> list[Statistic]:
         return stochastic_claims.rates(self.draws)

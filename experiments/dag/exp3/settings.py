@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companions
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, PAPER_ROWS, InterLayer, companions
 from runner import contract as c
 from runner.kinds.model import BlockChain, MlpModel
+from runner.training.streams import PUBLISHED_SEEDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ class Exp3GnGap(ByActivation):
     """Settings, each explained in conf/experiment/exp3_gn_gap.yaml."""
 
     title = "Gauss–Newton gap by activation, without LayerNorm"
+    paper = "DAG"
+    paper_seeds = tuple(PUBLISHED_SEEDS)
+    paper_rows = PAPER_ROWS
     reproduces = "Fig. 5; Tables 5, N.5, N.6"
     claimed = "exp3_gn_gap"
     measure = "experiments.dag.exp3.measure:measure"
@@ -59,6 +63,9 @@ class Exp3bLayerNorm(Exp3GnGap):
     conf/experiment/exp3b_layernorm.yaml."""
 
     title = "Gauss–Newton gap by activation, with LayerNorm"
+    paper = "DAG"
+    paper_seeds = tuple(PUBLISHED_SEEDS)
+    paper_rows = PAPER_ROWS
     reproduces = "Table 4"
     claimed = "exp3b_layernorm"
     analysis = "experiments.dag.exp3.report:LayerNormAnalysis"
@@ -70,6 +77,9 @@ class Exp3Stochastic(ByActivation):
     conf/experiment/exp3_stochastic.yaml."""
 
     title = "Stochastic against exact Gauss–Newton gap"
+    paper = "DAG"
+    paper_seeds = tuple(PUBLISHED_SEEDS)
+    paper_rows = PAPER_ROWS
     reproduces = "Table N.6"
     claimed = "exp3_stochastic"
     measure = "experiments.dag.exp3.measure:measure_stochastic"

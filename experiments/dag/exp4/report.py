@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -25,7 +24,7 @@ from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first
-from runner.contract import Claim, Figures, Statement, Tables
+from runner.contract import Claim, Figures, Statement, Tables, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
@@ -43,9 +42,11 @@ class DiamondAnalysis(WithAuthors):
 
     def figures(self) -> Figures:
         merge = self.tables["merge"]
-        across = partial(draw.cross, self.tables["distances"])
+        across = redraws("Fig. N.2", draw.cross, self.tables["distances"])
         return {
-            "fig6_merge_gap": partial(draw.merge_gap, merge, printed(NAME), printed_roundings()),
+            "fig6_merge_gap": redraws(
+                "Fig. 6", draw.merge_gap, merge, printed(NAME), printed_roundings()
+            ),
             "figN2_across_branches": across,
         }
 

@@ -19,7 +19,7 @@ from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.drawing import STYLES, checkpoint_ticks, hollow, titles
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first, over_seeds
-from runner.contract import Claim, Figures, Statement
+from runner.contract import Claim, Figures, Statement, redraws
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats import Statistic
@@ -45,7 +45,7 @@ class AttentionAnalysis(WithAuthors):
         of_paper = claims.of_paper(blocks, self.experiment.control)
         recovered = chosen(of_paper, protocol=claims.RECOVERED)
         return {
-            "table7_norms": partial(norms, recovered, paper),
+            "table7_norms": redraws("Table 7", norms, recovered, paper),
             "gap_by_protocol": partial(by_protocol, blocks, paper),
         }
 

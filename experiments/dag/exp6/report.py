@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import pandas as pd
@@ -24,7 +24,7 @@ from experiments.dag.protocol.drawing import (
 )
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import gap, over_seeds
-from runner.contract import Claim, Figures, Statement
+from runner.contract import Claim, Figures, Statement, redraws
 from runner.report.figures import panels
 from runner.report.labels import label
 from runner.stats.tables import chosen, groups
@@ -43,7 +43,7 @@ class ResNetAnalysis(WithAuthors):
     results = Results("exp6", ("activation", "arch", "checkpoint"))
 
     def figures(self) -> Figures:
-        found = {}
+        found: dict[str, Callable[[], Figure]] = {}
         if "distances" in self.tables:
             distances = self.tables["distances"]
             bent = selected(distances, "engine").assign(gap=gap)
@@ -51,14 +51,14 @@ class ResNetAnalysis(WithAuthors):
             bent = bent[largest > 0]
             final = chosen(bent, checkpoint="final")
             found = {
-                "fig7_resonance": partial(by_distance, distances, "R", log=True),
-                "table9_coupling": partial(by_distance, distances, "C", log=False),
+                "fig7_resonance": redraws("Fig. 7", by_distance, distances, "R", log=True),
+                "table9_coupling": redraws("Table 9", by_distance, distances, "C", log=False),
                 "batchnorm_statistics": partial(calibration, distances),
             }
-            drawn = (("table8_gap", final), ("tableN8_gap", bent))
-            for name, rows in drawn:
+            drawn = (("table8_gap", "Table 8", final), ("tableN8_gap", "Table N.8", bent))
+            for name, place, rows in drawn:
                 if len(rows):
-                    found[name] = partial(by_distance, rows, "gap", log=True)
+                    found[name] = redraws(place, by_distance, rows, "gap", log=True)
         return found
 
     def captions(self) -> Mapping[str, str]:

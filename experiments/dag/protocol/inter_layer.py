@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from experiments.printed import Judged
 from runner import contract as c
@@ -25,6 +25,9 @@ from runner.training.streams import PUBLISHED_SEEDS
 
 ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
 
+PAPER_ROWS: Mapping[str, c.Scalar] = {"images": 0}
+"""Rows of the tables that are of the paper's own images."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class InterLayer(Judged):
@@ -35,9 +38,6 @@ class InterLayer(Judged):
     leave the training out and measure the initial networks alone.
     """
 
-    paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows: ClassVar[dict[str, c.Scalar]] = {"images": 0}
     measure = "experiments.dag.protocol.measure:measure"
 
     dataset: ImageSettings

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
 from experiments.three_layer.study import Case, Study, data_sets
 from runner import stats
-from runner.contract import Claim, Figures
+from runner.contract import Claim, Figures, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
@@ -123,11 +122,14 @@ class HsrGradientAnalysis(Study):
         case = Case(self)
         tables = self.tables
         makers = {
-            "cost": ("fig02_time", partial(figures.time, case)),
-            "agreement": ("fig03_agreement", partial(figures.agreement, tables)),
-            "influence": ("fig04_influence", partial(figures.influence, case)),
-            "covariance": ("fig05_covariance", partial(figures.covariance, tables)),
-            "terms": ("fig06_terms", partial(figures.terms, case)),
-            "bound_descent": ("fig07_bound_descent", partial(figures.bound_descent, tables)),
+            "cost": ("fig02_time", redraws("Fig. 2", figures.time, case)),
+            "agreement": ("fig03_agreement", redraws("Fig. 3", figures.agreement, tables)),
+            "influence": ("fig04_influence", redraws("Fig. 4", figures.influence, case)),
+            "covariance": ("fig05_covariance", redraws("Fig. 5", figures.covariance, tables)),
+            "terms": ("fig06_terms", redraws("Fig. 6", figures.terms, case)),
+            "bound_descent": (
+                "fig07_bound_descent",
+                redraws("Fig. 7", figures.bound_descent, tables),
+            ),
         }
         return dict(make for table, make in makers.items() if len(tables.get(table, ())))

@@ -16,7 +16,7 @@ from experiments.three_layer.hsr_regularization.analysis import cases
 from experiments.three_layer.hsr_regularization.claims import claims
 from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
 from experiments.three_layer.study import Study
-from runner.contract import Claim, Figures
+from runner.contract import Claim, Figures, redraws
 from runner.stats import Statistic
 
 CALIBRATED = "the stop ratio was chosen by these numbers"
@@ -79,27 +79,29 @@ class HsrRegularizationAnalysis(Study):
         tables = self.tables
         found: dict[str, Any] = {}
         if "data" in tables:
-            found["fig08_data"] = partial(figures.data, tables)
+            found["fig08_data"] = redraws("Fig. 8", figures.data, tables)
         if "critical_points" in tables:
             stored = set(tables["critical_points"]["protocol"])
             with_points = [p for p in experiment.protocol if p in stored]
-            found["fig09_bound"] = partial(figures.bound, tables, with_points)
+            found["fig09_bound"] = redraws("Fig. 9", figures.bound, tables, with_points)
         if "draws" in tables:
-            found["fig14_draws"] = partial(figures.draws, experiment, tables)
+            found["fig14_draws"] = redraws("Fig. 14", figures.draws, experiment, tables)
         known = cases(self)
         for protocol in dict.fromkeys(case.protocol for case in known):
             about = (tables, protocol)
             saddles = network_figures.saddle_check
             found |= {
-                f"fig10_dynamics_{protocol}": partial(network_figures.dynamics, *about),
-                f"fig11_along_u1_{protocol}": partial(network_figures.along_u1, *about),
-                f"fig13_saddle_check_{protocol}": partial(saddles, *about, "nearest"),
-                f"fig13_where_stopped_{protocol}": partial(saddles, *about, "stopped"),
-                f"fig15_boundaries_{protocol}": partial(network_figures.boundaries, *about),
+                f"fig10_dynamics_{protocol}": redraws("Fig. 10", network_figures.dynamics, *about),
+                f"fig11_along_u1_{protocol}": redraws("Fig. 11", network_figures.along_u1, *about),
+                f"fig13_saddle_check_{protocol}": redraws("Fig. 13", saddles, *about, "nearest"),
+                f"fig13_where_stopped_{protocol}": redraws("Fig. 13", saddles, *about, "stopped"),
+                f"fig15_boundaries_{protocol}": redraws(
+                    "Fig. 15", network_figures.boundaries, *about
+                ),
             }
         for case in known:
             name = f"{case.protocol}_{case.reading}"
-            found[f"fig12_spectrum_{name}"] = partial(figures.spectrum, case)
-            found[f"fig14_f1_{name}"] = partial(figures.f1, case)
+            found[f"fig12_spectrum_{name}"] = redraws("Fig. 12", figures.spectrum, case)
+            found[f"fig14_f1_{name}"] = redraws("Fig. 14", figures.f1, case)
             found[f"effects_{name}"] = partial(figures.effects, case)
         return dict(sorted(found.items()))

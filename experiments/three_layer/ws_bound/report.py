@@ -17,7 +17,7 @@ from experiments.three_layer.ws_bound import analysis, figures, portrait_figures
 from experiments.three_layer.ws_bound.analysis import Case, cases
 from experiments.three_layer.ws_bound.claims import claims
 from experiments.three_layer.ws_bound.settings import WsBound
-from runner.contract import Claim, Figures, Tables
+from runner.contract import Claim, Figures, Tables, redraws
 from runner.stats import Statistic
 
 FITTED = "rate and stop ratio were chosen by these numbers"
@@ -121,14 +121,16 @@ class WsBoundAnalysis(Study):
         at_both = [case for case in at_narrow if widths <= set(case.points["hidden"])]
         found: dict[str, Any] = {}
         if paper:
-            found["fig02_bound_and_eigenvalue"] = partial(figures.bound_and_eigenvalue, paper)
+            found["fig02_bound_and_eigenvalue"] = redraws(
+                "Fig. 2", figures.bound_and_eigenvalue, paper
+            )
         if at_both and len(widths) > 1:
-            found["fig11_width"] = partial(figures.width, at_both)
+            found["fig11_width"] = redraws("Fig. 11", figures.width, at_both)
         if at_narrow:
-            found["fig06_distribution"] = partial(figures.distribution, at_narrow)
-            found["fig07_generalisation"] = partial(figures.generalisation, at_narrow)
-            found["fig10_norms"] = partial(figures.norms, at_narrow)
-            found["fig12_hidden_gram"] = partial(figures.hidden_gram, at_narrow)
+            found["fig06_distribution"] = redraws("Fig. 6", figures.distribution, at_narrow)
+            found["fig07_generalisation"] = redraws("Fig. 7", figures.generalisation, at_narrow)
+            found["fig10_norms"] = redraws("Fig. 10", figures.norms, at_narrow)
+            found["fig12_hidden_gram"] = redraws("Fig. 12", figures.hidden_gram, at_narrow)
         found |= self._portraits(paper)
         polished = analysis.polished_cases(self)
         led = [case for case in polished if len(case.rows("critical_points"))]
@@ -136,9 +138,9 @@ class WsBoundAnalysis(Study):
             make = partial(portrait_figures.critical_points, led[0])
             found["critical_points"] = make
         if "draws" in self.tables:
-            found["fig07_draws"] = partial(portrait_figures.draws, self.tables)
+            found["fig07_draws"] = redraws("Fig. 7", portrait_figures.draws, self.tables)
         if "activations" in self.tables:
-            found["fig13_activations"] = partial(figures.activation_curves, self.tables)
+            found["fig13_activations"] = redraws("Fig. 13", figures.activation_curves, self.tables)
         return dict(sorted(found.items()))
 
     def _portraits(self, paper: list[Case]) -> Figures:
@@ -148,18 +150,18 @@ class WsBoundAnalysis(Study):
         drawn = [case for case in paper if len(case.rows("portraits"))]
         if not drawn:
             return {}
-        dynamics = partial(portrait_figures.dynamics, drawn)
-        hessian = partial(portrait_figures.hessian, drawn[0])
+        dynamics = redraws("Fig. 5", portrait_figures.dynamics, drawn)
+        hessian = redraws("Fig. 8", portrait_figures.hessian, drawn[0])
         found: dict[str, Any] = {
             "fig05_dynamics": dynamics,
             "fig08_hessian": hessian,
-            "fig09_traces": partial(figures.traces, drawn),
+            "fig09_traces": redraws("Fig. 9", figures.traces, drawn),
         }
         for case in drawn:
-            sides = (("fig03", "sharpest"), ("fig04", "flattest"))
-            for name, side in sides:
+            sides = (("fig03", "Fig. 3", "sharpest"), ("fig04", "Fig. 4", "flattest"))
+            for name, place, side in sides:
                 # a search may have found a single point
                 if len(portrait_figures.portrayed(case, side)):
-                    make = partial(portrait_figures.extremes, case, side)
+                    make = redraws(place, portrait_figures.extremes, case, side)
                     found[f"{name}_{side}_{case.protocol}"] = make
         return found
