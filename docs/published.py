@@ -110,6 +110,23 @@ def uncertain(*experiments: str, way: str) -> int:
     return count
 
 
+def missing_cells(experiment: str, **keys: Any) -> tuple[int, int, int]:
+    """(missing, expected, waiting) for the rows of the scorecard with these keys: seeds of their
+    cells that are not measured, of how many, and how many rows are inconclusive until they are."""
+    scores = _select(csv_of(experiment, "scorecard"), keys)
+    varied = scores.columns[: scores.columns.get_loc("paper_mean")]
+    cell = [key for key in varied if key not in ("metric", "checkpoint")]
+    cells = scores.groupby(cell)[["n_seeds", "n"]].min()
+    waiting = (scores["n"] < scores["n_seeds"]) & (scores["verdict"] == "inconclusive")
+    expected = int(cells["n_seeds"].sum())
+    return expected - int(cells["n"].sum()), expected, int(waiting.sum())
+
+
+def replication_seeds(experiment: str) -> int:
+    """How many seeds the column *replication* has."""
+    return len(_manifest(experiment)["seeds"])
+
+
 def statements(*experiments: str, verdict: str = "") -> int:
     """How many statements of the papers, not extensions, have the verdict."""
     return sum(_answers(name).statements(verdict) for name in experiments or _published())
@@ -185,9 +202,12 @@ def count(experiment: str, table: str, **where: Any) -> int:
     return len(_select(_table(experiment, table), where))
 
 
-def mean(experiment: str, table: str, name: str, **where: Any) -> float:
-    """The mean of a column of a merged table over the rows that agree with `where`."""
-    return mean_of(_table(experiment, table), name, where)
+def mean(
+    experiment: str, table: str, name: str, over: dict[str, Any] | None = None, **where: Any
+) -> float:
+    """The mean of a column of a merged table over the rows that agree with `where`; over: divided
+    by that of the rows with these other keys."""
+    return mean_of(_table(experiment, table), name, where, over)
 
 
 def shifts(experiment: str, name: str, group: str) -> list[float]:
@@ -294,7 +314,7 @@ def _select(table: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(number, statement, verdict, numbers, printed, agreeing, one_digit, uncertain),
-    *(statements, ways, beyond_seeds),
+    *(missing_cells, replication_seeds, statements, ways, beyond_seeds),
     *(clauses, root_causes),
     *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p, rising),
     *(decay, resnet, citations, fmt),

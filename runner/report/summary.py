@@ -10,6 +10,8 @@ A summary is a Jinja template next to the experiment's settings, <experiment>.md
     {{ statements("refuted") }}                       likewise of statements
     {{ mean("distances", "R", distance=0) }}          mean of a column of a merged table
     {{ mean("distances", "R", over="C") }}            mean of a ratio (see `mean_of`)
+    {{ means("merge", "gap", by=["depth"]) | max }}   of the means of groups of rows
+    {{ values("theorem", "share") | max }}            of the values of a column, or of its ratios
 
 A summary is left out where cells are missing, unless it contains `PARTIAL`. Numbers are shown with
 three significant digits; `{{ … | fixed(1) }}` gives decimals.
@@ -80,8 +82,9 @@ class Answers:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Name in a template -> function."""
-        names = ("number", "numbers", "statement", "verdict", "statements", "extensions", "mean")
-        return {name: getattr(self, name) for name in names}
+        names = ("number", "numbers", "statement", "verdict", "statements", "extensions")
+        tables = ("mean", "means", "values")
+        return {name: getattr(self, name) for name in (*names, *tables)}
 
     def number(self, metric: str, column: str = "measured_mean", **keys: Any) -> Any:
         return _only(self._scores, {"metric": metric, **keys})[column]
@@ -103,6 +106,17 @@ class Answers:
 
     def mean(self, table: str, column: str, over: Any = None, **keys: Any) -> float:
         return mean_of(self._tables[table], column, keys, over)
+
+    def means(
+        self, table: str, column: str, by: list[str], over: Any = None, **keys: Any
+    ) -> list[float]:
+        rows = self._tables[table]
+        groups = _rows_with(rows, keys)[by].drop_duplicates().to_dict("records")
+        return [mean_of(rows, column, {**keys, **group}, over) for group in groups]
+
+    def values(self, table: str, column: str, over: str | None = None, **keys: Any) -> list[Any]:
+        found = _rows_with(self._tables[table], keys)
+        return list(found[column] if over is None else found[column] / found[over])
 
 
 Row = Mapping[Any, Any]

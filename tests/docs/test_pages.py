@@ -111,6 +111,15 @@ def test_digits_and_uncertain_numbers_are_counted_from_the_rows(monkeypatch):
     assert published.uncertain("x", way="as described") == 2 and published.one_digit("x") == 0
 
 
+def test_missing_seeds_are_counted_for_each_cell(monkeypatch):
+    """Two widths, two metrics each: of the second width two of five seeds are there."""
+    keys = {"metric": ["R", "C"] * 2, "d_u": [4, 4, 8, 8], "checkpoint": "final"}
+    scores = pd.DataFrame(keys).assign(paper_mean=1.0, n_seeds=5, n=[5, 5, 2, 2])
+    scores["verdict"] = ["reproduced", "inconclusive", "inconclusive", "inconclusive"]
+    monkeypatch.setattr(published, "csv_of", lambda name, table: scores)
+    assert published.missing_cells("x", checkpoint="final") == (3, 10, 2)
+
+
 def test_a_number_that_is_tested_in_two_ways_is_counted_once(monkeypatch):
     """Four tests of three numbers: 1.5 as described and otherwise, 1.5 elsewhere, 2; one is not
     tested."""

@@ -6,10 +6,13 @@ import math
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import spearmanr, wilcoxon
 
-from tests.experiments.stored import PUBLISHED, ROOT, SEEDS, rows, table, verdicts
+from tests.experiments.dag.test_authors_results import differences
+from tests.experiments.page_numbers import LINK
+from tests.experiments.stored import PUBLISHED, ROOT, SEEDS, manifest, rows, table, verdicts
 
 PAGES = ROOT / "docs" / "reproduction"
 COUNTS = {(3, "converged"): 460, (10, "converged"): 453, (3, "unique"): 353, (10, "unique"): 420}
@@ -27,13 +30,6 @@ def check(page, *sentences):
     return register
 
 
-@check("dag.md", "R falls by a factor of 4 at L = 12")
-def fall_with_layer_norm():
-    plain = {"arch": "plain", "depth": 12, "checkpoint": "init", "images": 0}
-    means = rows("exp1_resonance", "distances", **plain).groupby("distance").R.mean()
-    assert 3.5 < means.iloc[0] / means.iloc[-1] < 4.5
-
-
 @check("dag.md", "The Lyapunov exponent of Eq. 8 is positive")
 def exponents():
     networks = rows("exp1_resonance", "networks", arch="plain", checkpoint="init", images=0)
@@ -42,27 +38,7 @@ def exponents():
     assert (means.lyapunov_1 < 0).all()  # as printed, by QR steps
 
 
-@check("dag.md", "so the slope of claim 2 should be about ½, as measured")
-def slope_of_the_gap():
-    gaps = rows("exp3_gn_gap", "distances", checkpoint="init", images=0)
-    gaps = gaps[gaps.activation.isin(("softplus", "silu", "gelu"))]
-    sums = gaps.groupby(["activation", "seed"])[["tensor", "gn"]].sum()
-    bend = rows("exp3_gn_gap", "networks", checkpoint="init", images=0)
-    bend = bend.set_index(["activation", "seed"]).sigma_pp_squared
-    slopes = []
-    for _, part in (sums.tensor / sums.gn).groupby("seed"):
-        slopes.append(np.polyfit(np.log(bend.loc[part.index]), np.log(part), 1)[0])
-    assert 0.35 < np.mean(slopes) < 0.65
-
-
-@check("dag.md", "The gap then stays at 58 to 80; with the teacher it falls to 2")
-def gaps_of_table_7():
-    blocks = rows("exp5_attention", "blocks", network="attention", images=0)
-    gaps = blocks.groupby(["protocol", "checkpoint"]).gap.mean()
-    assert gaps["recovered"].min() >= 57.5 and gaps["recovered"].max() < 80.5
-    assert round(gaps["described", "final"]) == round(gaps["described", "mid"]) == 2
-
-
+@check("letters/dag.md", "is its ReLU network the flattened one with 865 parameters?")
 @check("dag.md", "Its ReLU network (865 parameters) reads all tokens at once, not each alone (833)")
 def parameters_of_table_7():
     networks = table("exp5_attention", "networks").groupby("network").parameters
@@ -70,11 +46,25 @@ def parameters_of_table_7():
     assert set(networks.get_group("relu_mlp")) == {833}
 
 
-@check("dag.md", "*Nine seeds* of Experiment 4 confirm its weakened cancellation, refute a growth")
+@check(
+    "dag.md",
+    "*Nine seeds* of Experiment 4 confirm its weakened cancellation, refute a growth by 3.5 to 5.7 "
+    "times",
+)
 def nine_seeds():
+    assert len(manifest("exp4_diamond")["seeds"]) == 9
+    growth = reference("exp4_diamond").loc["H4.2b growth"]
+    assert (growth.low, growth.high) == (3.5, 5.7)
     second = verdicts("exp4_diamond", "claims").set_index("name").replication
     assert second["weakened cancellation"] == "confirmed"
     assert second["H4.2b growth"] == "refuted"
+
+
+@check("letters/dag.md", "748 of your unrounded results agree with ours to 4·10⁻⁶")
+@check("dag.md", "[748 of their unrounded results] agree with ours to 4e-6")
+def unrounded_results():
+    found = differences()
+    assert found["values"][found.difference <= 4e-6].sum() == 748
 
 
 @check("dag.md", "most for Experiment 2")
@@ -129,6 +119,11 @@ def discarded():
     assert set(kept.seed) == set(SEEDS)
     medians = kept.groupby(["architecture", "residual", "classes"]).phi.median()
     assert medians.min() > 0.5 and len(medians) == 18
+
+
+def reference(experiment):
+    claims = ROOT / "experiments" / "reference" / "claims" / f"{experiment}.csv"
+    return pd.read_csv(claims, index_col="name")
 
 
 def searches():
@@ -188,7 +183,7 @@ def counts_of_the_printed_rule():
             assert ours.min() <= count <= ours.max() and len(ours) == len(SEEDS)
 
 
-@check("ws_bound.md", "with a ratio of 0.005 comes closest on average (within 9 %)")
+@check("ws_bound.md", "A rate of 0.01 with a ratio of 0.005 comes closest on average (within 9 %)")
 def counts_on_average():
     search = rows("ws_bound", "search", activation="sigmoid")
     apart = {}
@@ -222,13 +217,6 @@ def traces_of_fig_9():
     assert largest.loc["printed", 0.1].trace.max() < 150 / 2
 
 
-@check("ws_bound.md", "at the points continued downhill by 0.0102 (p = 0.001)")
-def gain_downhill():
-    draws = rows("ws_bound", "draws", stage="polished", test_samples=1000)
-    gain = draws.f1_low - draws.f1_high
-    assert f"{gain.mean():.3g}" == "0.0102" and f"{wilcoxon(gain).pvalue:.2g}" == "0.001"
-
-
 @check("README.md", "the latter seems to rise")
 @check("dag.md", "so that it seems to rise in the plain network")
 def gap_of_silu_in_training():
@@ -260,7 +248,8 @@ def width():
 
 @check(
     "letters/ws_bound.md",
-    "have a negative rank correlation in each of five data sets, about as strong",
+    "have a negative rank correlation in each of five data sets, about as strong as the positive "
+    "one of ‖V‖² (calibrated search; with your rule at a rate of 0.3 there is none in four)",
 )
 def hidden_weights():
     ends, found = unique(activation="sigmoid", hidden=3), {}
@@ -334,6 +323,6 @@ def wedge_scales():
     "page, sentence, function", CASES, ids=lambda c: getattr(c, "__name__", "")
 )
 def test_a_comparison_of_a_page_follows_from_the_cells(page, sentence, function):
-    text = re.sub(r"\s+", " ", (PAGES / page).read_text(encoding="utf-8"))
+    text = re.sub(r"\s+", " ", LINK.sub("]", (PAGES / page).read_text(encoding="utf-8")))
     assert sentence in text, f"the page no longer says this; change its check, {function.__name__}"
     function()

@@ -62,6 +62,10 @@ def test_a_summary_has_its_numbers_from_the_results():
     assert filled(text) == "1, 0, 2"
     text = "{{ mean('t', 'R', d=0, over='gn') }}, {{ mean('t', 'R', d=0, over={'d': 4}) }}"
     assert filled(text) == "2.5, 2.2"  # a mean of ratios, a ratio of means
+    text = "{{ means('t', 'R', by=['d']) | min }}, {{ values('t', 'R', d=0) | max }}, "
+    text += "{{ means('t', 'R', by=['seed'], over={'d': 4}, d=0) }}, "
+    text += "{{ values('t', 'R', over='gn', d=4) | min }}"
+    assert filled(text) == "2.5, 9, [1.0, 3.0], 2"
     for wrong in ("{{ number('n') }}", "{{ number('m') }}", "{{ statement('c') }}"):
         with refusal("expected one row"):
             filled(wrong)

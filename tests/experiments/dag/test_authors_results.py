@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner import results
 from tests import ROOT
+from tests.experiments.stored import table as stored
 
-load = functools.cache(results.load)
 PAGE = ROOT / "docs" / "archive" / "authors_results.md"
 NETWORKS = ("rho", "lyapunov_1", "sigma_pp_squared", "test_loss", "test_accuracy")
 KEYS = ["experiment", "networks", "quantity"]
@@ -49,20 +48,20 @@ def as_the_authors(pairs, experiment):
 
 def ours(experiment, cell, quantity):
     """The published means over seeds, one for each distance, or the one of the networks."""
-    tables = load(experiment)
     name, _, of = quantity.partition(" of ")
     if name in NETWORKS:
-        return [rows_of(tables["networks"], cell)[name].mean()]
+        return [rows_of(stored(experiment, "networks"), cell)[name].mean()]
     if of == "merge" or experiment == "exp5_attention":
-        return [rows_of(tables["merge" if of else "blocks"], cell)[name].mean()]
+        return [rows_of(stored(experiment, "merge" if of else "blocks"), cell)[name].mean()]
     if name == "C":
-        found = as_the_authors(rows_of(tables["pairs"], cell), experiment)
+        found = as_the_authors(rows_of(stored(experiment, "pairs"), cell), experiment)
     else:
-        found = rows_of(tables["distances"], cell | ({"relation": of} if of else {}))
+        found = rows_of(stored(experiment, "distances"), cell | ({"relation": of} if of else {}))
         found = found.assign(gap=found["tensor"] / found["gn"])
     return list(found.groupby("distance")[name].mean())
 
 
+@functools.cache
 def differences():
     """Largest relative difference of each line, with the number of values."""
     lines = []

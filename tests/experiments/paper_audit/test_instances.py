@@ -112,14 +112,18 @@ def bounds(theta, x):
     return torch.stack([mean, mean - spread, mean + spread])
 
 
-@letter("hsr", "x = 0.361, 0.295, q = 0, 0: a step of 0.01 takes λ_inf from −0.6537 to −0.6541")
+@letter(
+    "hsr",
+    "θ = (b, W, c, Ṽ) = (−0.447, 1.737, 2.01, 2.772), sigmoid, x = 0.361, 0.295, q = 0, 0: a step "
+    "of 0.01 takes λ_inf from −0.6537 to −0.6541",
+)
 def lower_bound_falls():
     before, after = stepped(real(-0.447, 1.737, 2.01, 2.772), real(0.361, 0.295))
     close(before[1], -0.6537, 4)
     close(after[1], -0.6541, 4)
 
 
-@letter("hsr", "x = 0.6, −2.5 it raises μ from −0.262 to −0.246")
+@letter("hsr", "θ = (−0.7, −1.4, 1.2, 5.3), x = 0.6, −2.5 it raises μ from −0.262 to −0.246")
 def mean_rises():
     before, after = stepped(real(-0.7, -1.4, 1.2, 5.3), real(0.6, -2.5))
     close(before[0], -0.262)
@@ -133,7 +137,8 @@ def stepped(theta, x):
 
 
 @letter(
-    "ws_bound", "hidden weights 1, Ṽ = (K, −K, log K), K → ∞: every |δ_i| vanishes and λ_sup grows"
+    "ws_bound",
+    "Linear, x = ±1, q = (1, 0), hidden weights 1, Ṽ = (K, −K, log K), K → ∞: every |δ_i| vanishes",
 )
 def sharp_and_fitted():
     largest = []
@@ -153,7 +158,11 @@ def sharp_and_fitted():
     assert largest[0] > 300 and largest[1] > 50 * largest[0] and largest[2] > 5000 * largest[1]
 
 
-@letter("scalar_spectrum", "y = (6, 0): λ = 5/2, printed z = (1, −11/2), but z = (2, −1)")
+@letter(
+    "scalar_spectrum",
+    "m = 1, w = 2, v = 1, x = (1, −1), y = (6, 0): λ = 5/2, printed z = (1, −11/2), but z = "
+    "(2, −1)",
+)
 def vectors_of_the_cell():
     x, y = real(1, -1), real(6, 0)
     v, w, value, mean = 1, 2, 5 / 2, 1 * (2 - 6)
@@ -168,6 +177,176 @@ def vectors_of_the_cell():
 def transposed_block():
     block = torch.outer(real(1, -1), real(1, 2))
     assert not torch.equal(block, block.T)
+
+
+@letter("attention", "56R⁸ + 48R⁵ + 6R², and 548 n d R¹⁰ in place of 9193 n³d³R¹⁰")
+def smaller_constants():
+    found = rows("attention_hessian", "bounds", status="ok")
+    n, d, r = found.tokens, found.width, found.radius
+    shorter = {"H.9": 56 * r**8 + 48 * r**5 + 6 * r**2, "H.10": 548 * n * d * r**10}
+    for bound, own in shorter.items():
+        assert (found.largest <= own)[found.bound == bound].all()
+        assert (found.largest > 0.001 * own)[found.bound == bound].any()
+    printed = 9193 * (n * d) ** 3 * r**10
+    assert (found.constant / printed)[found.bound == "H.10"].between(1 - 1e-9, 1 + 1e-9).all()
+
+
+@letter("dag", "v = x, u = v, out = u², loss = out: ∂²L/∂e_v∂e_u = 2; Eq. 2 gives 0")
+def ancestor_pair():
+    def loss(e):
+        return (1 + e[0] + e[1]) ** 2
+
+    close(hessian(loss)(real(0, 0))[0, 1], 2, 12)
+    # the loss is linear in out, and u is a child of v without curvature of its own
+    close(hessian(lambda out: out.sum())(real(1))[0, 0], 0, 12)
+
+
+@letter("dag", "h = a, out = b h, loss = out: ∂²L/∂a∂b = 1; the formula gives 0")
+def adjacent_layers():
+    close(hessian(lambda t: t[1] * t[0])(real(3, 2))[0, 1], 1, 12)
+
+
+@letter("dag", "v = x, u = v, out = u, loss = out²/2: H[v,v] = 1; Eq. 11 gives 2")
+def repeated_descendants():
+    def block(nodes):  # e at the node, nodes before out
+        return float(hessian(lambda e: (1 + e.sum()) ** 2 / 2)(real(*[0] * nodes))[0, 0])
+
+    # one pair of paths from v to each common descendant, u and out, with H[c,c] = 1 at both
+    assert (block(1), block(1) + block(1)) == (1, 2)
+
+
+@letter("dag", "L = 8, B = 2: uniform skips: distance 4; (0, 5), (2, 8): 3")
+def placements_of_skips():
+    def farthest(*skips):
+        near = torch.full((9, 9), 99)
+        for v, w in [*zip(range(8), range(1, 9), strict=True), *skips]:
+            near[v, w] = near[w, v] = 1
+        near.fill_diagonal_(0)
+        for k in range(9):
+            near = torch.minimum(near, near[:, k : k + 1] + near[k : k + 1])
+        return int(near.max())
+
+    assert (farthest((0, 4), (4, 8)), farthest((0, 5), (2, 8))) == (4, 3)
+
+
+@letter("dag", "(λ₁ < 0 necessary): J = diag(2, 1/2), ∇²ℓ = diag(0, 1): λ_1 = ln 2, yet R = 2⁻ᴸ")
+def decay_with_a_positive_exponent():
+    jacobian, bend = torch.diag(real(2, 1 / 2)), torch.diag(real(0, 1))
+    for depth in (4, 9):
+        product = torch.linalg.matrix_power(jacobian, depth)
+        assert float(torch.linalg.matrix_norm(product, 2)) == 2**depth
+        assert float((bend @ product).norm()) == 2**-depth
+
+
+@letter("dag", "f(h) = h + h/2, twenty times: R = 3325 C, not at most C/2")
+def skips_of_one_layer():
+    close(1.5**20, 3325, 0)
+
+
+@letter(
+    "dag",
+    "λ₁ < 0 at initialisation: by Eq. 8 your ‖J₈⋯J₁‖₂ ≈ 5 gives ln(5)/8 = +0.20; the printed −0.02",
+)
+def exponent_of_the_chain():
+    where = {"arch": "plain", "depth": 8, "checkpoint": "init", "images": 0}
+    means = rows("exp1_resonance", "networks", **where)[["lyapunov_log_norm", "lyapunov_1"]].mean()
+    assert 4.5 < math.exp(8 * means.lyapunov_log_norm) < 5.5
+    close(math.log(5) / 8, 0.20, 2)
+    close(means.lyapunov_1, -0.02, 2)
+
+
+@letter("dag", "Your untrained residual networks are inside 34(b′), as α‖DW‖ < 1")
+def default_weights():
+    generator = torch.Generator().manual_seed(42)
+    for depth in (8, 10, 12):
+        for _ in range(depth):
+            weight = (2 * torch.rand(64, 64, generator=generator) - 1) / 8  # PyTorch's default
+            # D is diagonal with entries of 0 and 1
+            assert float(torch.linalg.matrix_norm(weight, 2)) < depth**0.5
+
+
+@letter("hsr", "repeat every sample three times, and the ratio stays")
+def repeated_samples():
+    def ratio(x):
+        mean, _, upper = jacrev(lambda t: bounds(t, x))(real(-0.7, -1.4, 1.2, 5.3))
+        return float((upper - mean).norm() / mean.norm())
+
+    x = real(0.6, -2.5, 0.3)
+    assert ratio(x.repeat(3)) == pytest.approx(ratio(x))
+
+
+@letter(
+    "hsr",
+    "two equal tanh units (b = 0.3, W = 0.7), Ṽ = (K, −K), c = log K, x = (1/2, −0.3), q = (1, 0): "
+    "p₁ → q₁ while the share of sample 1 grows without limit. |δ_i| (1 + ‖Ṽ‖)⁵ (1 + max ‖r_j‖)⁵ → "
+    "0",
+)
+def share_of_a_fitted_sample():
+    def trace_of_square(t, x, q):
+        def loss(s):
+            hidden = torch.tanh(s[:2] * x + s[2:4])
+            return torch.nn.functional.softplus((1 - 2 * q) * (s[4:6] @ hidden + s[6]))
+
+        return hessian(loss)(t).square().sum()
+
+    shares = []
+    for k in (1e2, 1e3, 1e4):
+        theta = real(0.7, 0.7, 0.3, 0.3, k, -k, math.log(k))
+        shares.append(float(grad(trace_of_square)(theta, 0.5, 1.0).norm()))
+        assert math.exp(-float(theta[6])) < 2 / k
+    assert shares[1] > 5 * shares[0] and shares[2] > 5 * shares[1]
+
+
+@letter(
+    "scalar_spectrum",
+    "w = (1, 2), v = (1, −1), x = y = 1: λ_bulk = 2, printed z = (1, −2, 1, −2), but Hz = −2z",
+)
+def sign_of_the_bulk():
+    w, v, z = real(1, 2), real(1, -1), real(1, -2, 1, -2)
+    h = hessian(lambda t: (t[:2] @ t[2:] - 1) ** 2 / 2)(torch.cat([w, v]))
+    assert any(abs(float(e) - 2) < 1e-12 for e in torch.linalg.eigvalsh(h))
+    assert (h @ z + 2 * z).abs().max() < 1e-12
+
+
+@letter(
+    "scalar_spectrum",
+    'x = 1, y = −1, w = 1/2, v = −1 is "early" (λ₂ ≤ 0) as printed, but has λ₂ = 1/4',
+)
+def phase_with_a_negative_slope():
+    h = hessian(lambda t: (t[0] * t[1] + 1) ** 2 / 2)(real(1 / 2, -1))
+    close(torch.linalg.eigvalsh(h)[0], 1 / 4, 12)
+
+
+@letter(
+    "scalar_spectrum",
+    "The three cases after Eq. 52 are not all solutions of ⟨a, b⟩ = ⟨c, d⟩: a = (1, 1), "
+    "b = (1, 0), "
+    "c = (2, 1), d = (0, 1)",
+)
+def pairs_of_vectors():
+    a, b, c, d = real(1, 1), real(1, 0), real(2, 1), real(0, 1)
+    assert a @ b == c @ d
+    for one, other in ((a, c), (a, d)):
+        assert abs(float(one[0] * other[1] - one[1] * other[0])) > 0  # no case: not parallel
+
+
+@letter("ws_bound", "ζ₁ of GELU is 1.2744…, the square of 1.12890…, not 1.272…")
+def slope_of_gelu():
+    x = real(math.sqrt(2))
+    slope = float(grad(lambda t: torch.nn.functional.gelu(t).sum())(x)[0])
+    close(slope, 1.12890, 5)
+    assert math.floor(1e4 * slope**2) == 12744
+
+
+@letter(
+    "ws_bound",
+    "they do where x_iᵀx_j < −2. Two unit inputs: ‖J + XᵀX‖² = 16 (same), 10 (orthogonal), 8 (opp",
+)
+def opposite_inputs():
+    for angle, expected in ((0, 16), (math.pi / 2, 10), (math.pi, 8)):
+        inner = math.cos(angle)
+        close((real(1 + 1, 1 + inner, 1 + inner, 1 + 1)).square().sum(), expected, 12)
+    assert (1 + -2.1) ** 2 > 1 > (1 + -1.9) ** 2  # against orthogonal inputs
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,717 @@
+"""What accounts for each number of the pages: sentences with their values, and phrases that state
+no result (definitions, settings, what a paper says of itself)."""
+
+import math
+
+import numpy as np
+from scipy.stats import mannwhitneyu, wilcoxon
+
+import tests.experiments.page_values as v
+from tests.experiments.page_numbers import Says
+from tests.experiments.stored import SEEDS, manifest, rows, table
+
+
+def plain(*phrases):
+    return [Says(phrase) for phrase in phrases]
+
+
+def table_of_ways(*names):
+    return [
+        Says(f"| {way} | {{}} | {{}} | {{}} | {{}} |", v.of_verdicts(*names, way=way))
+        for way in v.WAYS
+        if v.tests(*names, way=way)
+    ]
+
+
+def tested(*names):
+    exact, *_ = v.of_verdicts(*names)
+    return v.tests(*names), v.printed(*names), v.agreeing(*names), exact, v.one_digit(*names)
+
+
+def cost(*names):
+    return Says("*Cost:* {} processor hours", (v.hours(*names),))
+
+
+SEED_RANGE = Says("({} to {})", (SEEDS[0], SEEDS[-1]))
+
+
+def readme():
+    return [
+        Says("most searches run to infinity. | {} / {} / {} |", v.formulas("WS bound")),
+        Says("from sharp starting points. | {} / {} / {} |", v.formulas("HSR")),
+        Says(
+            "In {} tests of {} numbers {} agree, {} in every printed digit ({} one-digit); {} are "
+            "inconclusive. Several explanations are wrong. | {} / {} / {} |",
+            (*tested(*v.DAG), v.of_verdicts(*v.DAG)[-1], *v.formulas("DAG")),
+        ),
+        Says("are right to rounding error. | {} / {} / {} |", v.formulas("Scalar spectrum")),
+        Says("the input is not recovered. | {} / {} / {} |", v.formulas("Attention")),
+        Says("is false; {} clauses, {} errors", (v.clauses(verdict="refuted"), v.major_errors())),
+        *table_of_ways(*v.DAG),
+        Says("Python {} or newer", (v.oldest_python(),)),
+        Says("the 90 % interval of the difference is inside, or outside, ±{} %", (v.margin(),)),
+        *plain(
+            *("experiment of five papers", "and the five papers", "`0`, `2`, `4`: outputs"),
+            *("H between two layers", "its criterion at 95 %"),
+        ),
+    ]
+
+
+def overview():
+    of_two = {"base_width": 256, "checkpoint": "final"}
+    waiting = v.tests("exp2_bottleneck", verdict="inconclusive", **of_two)
+    missing, trainings = v.trained_as_described()
+    not_run = "{} of Experiment 1 as described (He initialisation), not trained"
+    not_run, values = f"[Not run]: {not_run}", (v.tests(*v.EXP1, verdict="not run"),)
+    if missing:
+        waits = "({} numbers are inconclusive until then), and {}"
+        not_run = not_run.replace(
+            "{}", f"{{}} of {{}} trainings of Experiment 2 as described {waits}"
+        )
+        values = (missing, trainings, waiting, *values)
+    unclear = {name: v.tests(name, verdict="inconclusive") for name in v.PAPERS}
+    six, two = unclear["exp6_resnet18"], unclear["exp2_bottleneck"]
+    exact, *others = v.of_verdicts()
+    initial, images = "running", "calibrated"
+    near = {arch: v.gap_of_resnet(arch, "final") for arch in v.ARCHS}
+    apart = [["hsr_gradient", "hsr_regularization"], ["ws_bound"], ["scalar_spectrum"], v.DAG]
+    blocks = v.phi("layer")
+    return [
+        Says(
+            "right; {} statements are refuted and {} distinct errors in formulas or conclusions "
+            "are major** (they touch {} of the {} clauses",
+            (
+                v.statements(*v.PAPERS, verdict="refuted"),
+                *(v.major_errors(), v.clauses(verdict="refuted"), v.clauses()),
+            ),
+        ),
+        Says(
+            "In {} tests of {} published numbers, {} match in every printed digit ({} have only "
+            "one), {} are reproduced within a margin, {} are not, and {} are inconclusive",
+            (v.tests(), v.printed(), exact, v.one_digit(), *others),
+        ),
+        *table_of_ways(),
+        Says(
+            "Not reproduced: {} numbers of Experiment 5 as described; by the recovered protocol "
+            "they match; {} of Experiment 1",
+            (v.of_verdicts("exp5_attention")[2], v.of_verdicts(*v.EXP1)[2]),
+        ),
+        Says(
+            "Inconclusive: {} of Experiment 6; {} of Experiment 2; {} elsewhere",
+            (six, two, sum(unclear.values()) - six - two),
+        ),
+        Says("of ours would not decide {}:", (v.beyond_seeds(),)),
+        Says("decays by factors of {} and {} (DAG paper)", v.printed_decays()),
+        Says("So do ours ({} and {}, ratios of means)", v.decays("plain_resnet18")),
+        Says(
+            "the factors are {} (ReLU) and {} (SiLU), still larger than with skips ({} and {})",
+            v.decays("plain_resnet18", **v.IMAGES) + v.decays("resnet18", **v.IMAGES),
+        ),
+        Says(
+            "the norms decay by factors of {} to {}.",
+            v.span([f for arch in v.ARCHS for f in v.decays(arch, **v.TRAINED)]),
+        ),
+        Says(
+            "at d = 1 falls in training from {} to {} with skip connections and from {} to {} "
+            "without; from the initial statistics ({}, {})",
+            (
+                *(v.gap_of_resnet("resnet18", "init", images), near["resnet18"]),
+                *(v.gap_of_resnet("plain_resnet18", "init", images), near["plain_resnet18"]),
+                *(v.gap_of_resnet(arch, "init", initial) for arch in v.ARCHS),
+            ),
+        ),
+        Says(
+            "Gauss–Newton gap falls from {} to {}, and most",
+            (v.attention_gap("described", "init"), v.attention_gap("described", "final")),
+        ),
+        Says(
+            "{} % to {} % of ‖H‖² lies between layers of {} networks (medians of five seeds); "
+            "after training {} % to {} %; of the Gauss–Newton matrix at initialisation {} % to "
+            "{} %",
+            (
+                *(*v.span(100 * blocks), len(blocks), *v.span(100 * v.phi("layer", last=True))),
+                *v.span(100 * v.phi("layer", of="gauss_newton")),
+            ),
+        ),
+        Says(not_run, values),
+        Says(
+            "| [report] | {} / {} / {}, others calibrated | {} / {} / {} | {} |",
+            (*v.reproduced("ws_bound"), *v.judged("ws_bound"), v.hours("ws_bound")),
+        ),
+        Says("| calibrated only | {} / {} / {} | {} |", (*v.judged(*v.HSR), v.hours(*v.HSR))),
+        Says(
+            "| DAG | [report] | {} / {} / {} | {} / {} / {} | {} |",
+            (*v.reproduced(*v.DAG), *v.judged(*v.DAG), v.hours(*v.DAG)),
+        ),
+        Says(
+            "| true by construction | {} / {} / {} | {} |",
+            (*v.judged("scalar_spectrum"), v.hours("scalar_spectrum")),
+        ),
+        Says(
+            "| none printed | {} / {} / {} | {} |",
+            (*v.judged(*v.ATTENTION), v.hours(*v.ATTENTION)),
+        ),
+        Says(
+            "Not comparable are {} further statements of HSR, most of them because the learning "
+            "rate or the normalisation of A-SAM is not printed, {} of WS bound, {} of scalar "
+            "spectrum and {} of DAG",
+            tuple(v.statements(*names, verdict="not comparable") for names in apart),
+        ),
+        *plain(
+            *("# What five papers", "main closed forms of three papers"),
+            *("gradient for five activations", "B.17 lacks a factor 2", "with two kinds of"),
+            "+ 0.1 ξ, which a search",
+        ),
+    ]
+
+
+def attention():
+    theorem, orders = table("attention_newton", "theorem"), table("attention_newton", "orders")
+    solutions = table("attention_newton", "solutions")
+    blind = rows("attention_newton", "recovery", origin="blind")
+    found = (blind.recovered > 0).groupby(blind["size"]).sum()
+    ten = blind.groupby("size").size().iloc[0]
+    limit = v.setting("experiment/attention_newton", "experiment.recovered")
+    near = v.setting("experiment/attention_newton", "experiment.order_distance")
+    right, minor, major = v.formulas("Attention")
+    ratio = rows("attention_hessian", "bounds", bound="H.10", status="ok").ratio.max()
+    error = table("attention_hessian", "accuracy").hessian_error.max()
+    smallest = (theorem.convexity / theorem.admissible_gamma / 2).min()
+    return [
+        Says("{} of {} clauses, most", (major, v.clauses("Attention"))),
+        Says("| right | {} right, {} minor errors, {} major", (right, minor, major)),
+        Says("the criterion {} for", (limit,)),
+        cost(*v.ATTENTION),
+        SEED_RANGE,
+        Says("autodiff, relative error | exact | {} |", (float(error),)),
+        Says("that no search violates | {} | {} |", (v.bounds(), v.bounds(holding=True))),
+        Says("no value is printed | {} | not violated", (float(1 / ratio),)),
+        Says("positive, no value is printed | {} | true", (float(smallest),)),
+        Says(
+            '(criterion: ≤ {}) | "recover the initial data", no distance is printed | {} |',
+            (limit, float(theorem.recovery_error.max())),
+        ),
+        Says("needs γ between {} and {} on our", v.span(theorem.admissible_gamma)),
+        Says("X = 0 (at most {} of the norm", (float(theorem.norm_share.max()),)),
+        Says(
+            "finds {} distinct solutions of the equations (to 10⁻¹⁰ of ‖B‖); {} of them",
+            (int(solutions.distinct.sum()), int(solutions.wrong.sum())),
+        ),
+        Says(
+            "find the data in {}, {} and {} of {} problems with n × d = 2 × 2, 4 × 3 and 8 × 4",
+            (*(int(found[size]) for size in ("2x2", "4x3", "8x4")), int(ten)),
+        ),
+        Says(
+            "from {} of {} starts at {} ‖X‖ from them, with order {} (",
+            (*reached(orders), near, float(orders.order.median())),
+        ),
+        Says("hold with {}R⁸ + {}R⁵ + {}R² in place of {}R⁸", (56, 48, 6, v.constant("H.9", 8))),
+        *plain(
+            *('Weights", 2023 (appendix)', "‖D(X)⁻¹ exp", "O(n d R⁸) the", "For claim 4"),
+            *("Five seeds", "γ = 42 n d R⁸ (smallest", "over 2γ) |", "A value of 1 means"),
+            *("far below 1, only", "V Bᵀ1 / (nγ)", "loses a factor 2.", "proofs of six lemmas"),
+            "in place of n³d³ (proved)",
+        ),
+    ]
+
+
+def reached(orders):
+    return int(orders.converged.sum()), int(orders.starts.sum())
+
+
+def dag():
+    exp1 = {"depth": 12, "arch": "plain", "checkpoint": "init"}
+    untrained = {**exp1, "depth": 8, "images": 0}
+    wide = v.curve("exp1_resonance", **exp1).mean()
+    far = rows("exp2_bottleneck", "far", phase="init", images=0, depth=6, d_u=32, checkpoint="init")
+    curved = rows("exp4_diamond", "merge", merge="cat", activation="silu", images=0)
+    curved = curved[(curved.branch_depth == 1) & (curved.checkpoint == "init")]
+    gelu = v.gap("exp3_gn_gap", activation="gelu", checkpoint="init").mean()
+    three = {"activation": "gelu", "checkpoint": "init", "metric": "gap_global"}
+    two = {"depth": 6, "d_u": 32, "base_width": 512, "checkpoint": "init", "metric": "D_far"}
+    five = {"network": "attention", "protocol": "recovered", "checkpoint": "mid", "metric": "gap"}
+    four = {"branch_depth": 1, "merge": "cat", "activation": "silu", "metric": "gap_merge"}
+    one = {"metric": "rho_max", "depth": 8, "arch": "plain", "checkpoint": "init"}
+    middle = [v.paper("exp5_attention", column, **five) for column in ("mean", "std")]
+    recovered = [v.attention_gap("recovered", at) for at in ("init", "mid", "final")]
+    total, numbers, agree, exact, digit = tested(*v.DAG)
+    _, _, other, unclear = v.of_verdicts(*v.DAG)
+    return [
+        Says(
+            "**In {} tests of {} published numbers {} agree, {} of them in every printed digit "
+            "({} have only one); {} do not and {} are inconclusive",
+            (total, numbers, agree, exact, digit, other, unclear),
+        ),
+        Says(
+            "give {} of {} testable",
+            (v.of_verdicts(*v.REBUILT)[0], v.tests(*v.REBUILT, way=v.WAYS[1])),
+        ),
+        *table_of_ways(*v.DAG),
+        Says('the margin of ± {} % for "reproduced" (90 % interval', (v.margin(),)),
+        Says(
+            "processor hours (AMD EPYC, Intel Xeon), most for Experiment 2 ({}) and 6 ({})",
+            (v.hours("exp2_bottleneck"), v.hours("exp6_resnet18")),
+        ),
+        cost(*v.DAG),
+        Says(
+            "depth L = 8, plain, untrained | {} | {} | exact",
+            (
+                v.paper("exp1_resonance", initial="published", **one),
+                v.mean("exp1_resonance", "networks", "rho", **untrained),
+            ),
+        ),
+        Says(
+            "magnitude at L = 12 | 3 to 4 orders | {} orders (mean of",
+            (v.fall("exp1_resonance", **exp1),),
+        ),
+        Says(
+            "(ratio of means) | {} | {} | confirmed",
+            (v.printed_decays()[0], v.decay("relu", "plain_resnet18")),
+        ),
+        Says(
+            "gap of GELU before training | {} ± {} | {} | exact",
+            (*(v.paper("exp3_gn_gap", c, **three) for c in ("mean", "std")), float(gelu)),
+        ),
+        Says(
+            "against E[σ''²], means over seeds | {} | {} | confirmed",
+            (v.said("exp3_gn_gap", "linear fit of the gap"), v.fit_of_the_gap()),
+        ),
+        Says("means over seeds | 1, by that scaling | {} | minor", (v.power_of_the_gap(),)),
+        Says(
+            "a bottleneck of width 32, L = 6, untrained | {} ± {} | {} | repr",
+            (
+                *(v.paper("exp2_bottleneck", c, **two) for c in ("mean", "std")),
+                float(far.D_estimate.mean()),
+            ),
+        ),
+        Says(
+            "SiLU, one block, untrained | {} | {} | exact",
+            (v.paper("exp4_diamond", checkpoint="init", **four), float(curved.gap.mean())),
+        ),
+        Says("mid-training, recovered targets | {} ± {} | {} |", (*middle, recovered[1])),
+        Says(
+            "the same with the described targets | {} ± {} | {} |",
+            (*middle, v.attention_gap("described", "mid")),
+        ),
+        Says("| right | {}, {}, {} | [errata]", v.formulas("DAG")),
+        Says(
+            "falls by a factor of {} at L = 12 (ratio of means), not by 3 to 4 orders",
+            (float(wide.iloc[0] / wide.iloc[-1]),),
+        ),
+        Says(
+            "tables: 10⁻¹⁴ at L = 32 (N.3: {}), C(L−1) > 0.91 ({});",
+            (
+                v.paper("exp1_deep", **v.table_n3(32, "init", "R_dLminus1")),
+                v.paper("exp1_deep", **v.table_n3(16, "final", "C_dLminus1", "residual")),
+            ),
+        ),
+        Says(
+            "stays at {} to {}; with the teacher it falls to {}.",
+            (*v.span(recovered), v.attention_gap("described", "final")),
+        ),
+        Says(
+            "falls by factors of {} and {} (published); with those of training images by {} and {}",
+            v.printed_decays() + v.decays("plain_resnet18", **v.IMAGES),
+        ),
+        *(
+            Says(f"{name} | {{}} % ({{}} %) | {{}} ({{}}) | {{}} | {{}} | {end} |", trained)
+            for name, end, trained in trained_networks()
+        ),
+        Says(
+            "with the initial ones {} and {}, so",
+            tuple(v.gap_of_resnet(arch, "init") for arch in v.ARCHS),
+        ),
+        Says(
+            "with skips is {} (ReLU) and {} (SiLU); with statistics of training images, {} and {}",
+            v.decays("resnet18") + v.decays("resnet18", **v.IMAGES),
+        ),
+        Says(
+            "With these C(4) is {} with skips and {} without (ReLU), {} and {} (SiLU)",
+            tuple(
+                v.resnet("C", activation, arch, 4, "init", "calibrated")
+                for activation in ("relu", "silu")
+                for arch in v.ARCHS
+            ),
+        ),
+        SEED_RANGE,
+        *plain(
+            *('Architectures", 2026', "measures four quantities", "between two layers at"),
+            *("Five claims:", "merge of two branches", "(CIFAR-10; CIFAR-100 in Experiment 2, "),
+            *("synthetic in 5)", "falls by 3 to 4 orders of magnitude at", "need λ_1 < 0."),
+            *("(T ≠ 0 for", "slope of claim 2 should be about ½", "+ 0.1 ξ (S tokens"),
+            *("not standardised: mean 1,", "with two kinds of", "means over five seeds (pub"),
+            *("H^T ∼ σ''²: log", "base width of 256 but uses 512", "R(0)/R(4)"),
+        ),
+    ]
+
+
+def trained_networks():
+    """(name, the form of the last column, values) of the table of trained networks."""
+    for activation, label in (("relu", "ReLU"), ("silu", "SiLU")):
+        for arch, kind in zip(v.ARCHS, ("skips", "plain"), strict=True):
+            keys = {"activation": activation, "arch": arch}
+            accuracy = v.paper(
+                "exp6_resnet18", metric="test_acc_percent", checkpoint="final", **keys
+            )
+            half = v.decay(activation, arch, **{**v.TRAINED, "checkpoint": "mid"})
+            values = [v.accuracy(activation, arch), accuracy, half, v.printed_half(**keys)]
+            values += [v.decay(activation, arch, **v.TRAINED)]
+            values += [v.resnet("C", activation, arch, 4, "final")]
+            end = "0"
+            if activation == "silu":
+                end = "{}, {} ({})"
+                values += [v.gap_of_resnet(arch, "init", "calibrated")]
+                values += [v.gap_of_resnet(arch, "final"), v.printed_gap(**keys)]
+            yield f"{label}, {kind}", end, tuple(values)
+
+
+def hsr():
+    limit = v.setting("experiment/hsr_regularization", "experiment.share")
+    agreement = table("hsr_gradient", "difference_norms")
+    agreement = agreement.assign(ratio=agreement.difference_norm / agreement.gradient_norm)
+    descent = table("hsr_gradient", "bound_descent").sort_values("step")
+    descent = descent.groupby(["seed", "start"]).lambda_1.agg(["first", "last"])
+    falling = (descent["last"] < descent["first"]).groupby("seed").mean()
+    by_asam = [-value for value in v.shift("asam", np.log)]
+    fastest = v.fastest_gradients()
+    return [
+        Says("radius {} and its authors'", (v.setting_of_hsr("radius"),)),
+        Says("The criteria 10⁻⁶ and {} are ours", (limit,)),
+        cost(*v.HSR),
+        Says("| right | {}, {}, {} | [errata]", v.formulas("HSR")),
+        Says(
+            "(largest, median of five data sets) | consistent (criterion: ≤ 10⁻⁶) | {} |",
+            (float(agreement.groupby("seed").ratio.max().median()),),
+        ),
+        Says("(smallest ratio, median of five data sets) | faster | {} times", (v.gain(),)),
+        Says(
+            "(median of five data sets, criterion: ≥ {}) | all shown | {} |",
+            (limit, float(falling.median())),
+        ),
+        Says("range of five data sets) | lower | {} to {} |", v.span(v.shift("gd"))),
+        Says(
+            "Hessian-trace regularisation, sharp starts | lower | {} to {} |",
+            v.span(v.shift("trace", np.log)),
+        ),
+        Says("log λ₁ of HSR lower by {} to {} |", v.span(by_asam)),
+        Says(
+            "own (sums in an order of ours) up to {}, matrix (the printed double sum in matrix "
+            "form) at {} and matrix at {}, autodiff",
+            (v.last(fastest, "own"), *v.between(fastest, "matrix")),
+        ),
+        *plain(
+            *('Neural Networks", 2026', "Five data sets (seeds", "about 100 sharp and 100 flat"),
+            *("sharp starting points in all five", "than three-point differences"),
+            "All thirty lemmas",
+        ),
+    ]
+
+
+def scalar_spectrum():
+    runs = table("scalar_spectrum", "edge_runs")
+    trained = rows("scalar_spectrum", "certificate", part="pairs")
+    fast = v.chosen(runs, start="large", factor=2.2)
+    bias = rows("scalar_spectrum", "bias", mix=0)
+    pairs = table("scalar_spectrum", "pairs")
+    right, minor, major = v.formulas("Scalar spectrum")
+    widths = v.setting("experiment/scalar_spectrum", "experiment.width")
+    scales = v.setting("experiment/scalar_spectrum", "experiment.wedge_scales")
+    low = pairs[(pairs.rate == pairs.rate.min()) & (pairs.cell != "-")].sort_values("step")
+    first = low.groupby(["network", "left", "seed"]).second.first()
+    return [
+        Says("Four errors are minor", ()),
+        Says(
+            "tenth step of {} training runs. A further {} runs study the edge of stability, beyond "
+            "the paper, by the largest eigenvalue alone. Five seeds ({} to {}). Clauses of "
+            "formulas: {} right, {} with a minor error, {} with a major one",
+            (len(trained), len(runs), SEEDS[0], SEEDS[-1], right, minor, major),
+        ),
+        Says("({} scales tried); the criterion of 10⁻¹⁰", (len(scales),)),
+        cost("scalar_spectrum"),
+        Says(
+            "along training, relative error (criterion: ≤ 10⁻¹⁰) | exact | {} |",
+            (float(pairs.dense_error.max()),),
+        ),
+        Says(
+            "cells' spectra, relative error (criterion: ≤ 10⁻¹⁰) | exact | {} |",
+            (v.error_of_the_union(),),
+        ),
+        Says(
+            "(share of runs at the lower rate; of ReLU the cell x > 0) | all | {} |",
+            (float((first < 0).mean()),),
+        ),
+        Says(
+            "of Theorem 6, relative error (criterion: ≤ 10⁻¹⁰) | exact | {} |",
+            (float(bias.gap.max()),),
+        ),
+        Says(
+            "up to one million neurons: at the rate {}/λ₁ of the start {} of {} runs diverge, and "
+            "no run settles at a point sharper than 2/η (largest λ₁η/2 of settled runs: {})",
+            (4.4, int((fast.status == "diverged").sum()), len(fast), v.sharpest_settled()),
+        ),
+        Says("in units of 2/η, for networks of {} to {} neurons", (widths[0], widths[-1])),
+        *plain(
+            *("have two outliers and m − 1", "its two cells, x > 0 and x < 0", "A 5 × 5 problem"),
+            *("five eigenvalues leave the bulk", "*The two outliers"),
+        ),
+    ]
+
+
+def ws_bound():
+    starts = v.setting("training/descent", "starts")
+    train, (few, many) = (v.setting("dataset/gaussian", key) for key in ("train", "test"))
+    of = {key: v.setting("experiment/ws_bound", f"experiment.{key}") for key in WS_SETTINGS}
+    search = table("ws_bound", "search")
+    stops = search.groupby(search.activation == "sigmoid")[["beyond_limit", "converged"]].sum()
+    led = v.led(hidden=3)
+    wide = v.led(hidden=10)
+    critical = ["degenerate", "saddle", "minimum"]
+    gains = {stage: v.gains(stage, many) for stage in ("stopped", "polished")}
+    ends = v.ends(**v.CALIBRATED)
+    share = (led.kind.isin(critical) | led.nearest_kind.isin(critical)).groupby(led.seed).mean()
+    significant = {
+        rate: sum(
+            test.statistic > 0 and test.pvalue < of["level"]
+            for test in v.correlations("V_norm_sq", protocol="printed", rate=rate)
+        )
+        for rate in (0.1, 0.02)
+    }
+    effects = []
+    for seed in SEEDS:
+        narrow, broad = (
+            v.ends(**v.CALIBRATED | {"hidden": n, "seed": seed}).lambda_sup for n in (3, 10)
+        )
+        u = mannwhitneyu(broad, narrow).statistic
+        effects.append(2 * u / len(narrow) / len(broad) - 1)
+    return [
+        Says(
+            "({} training, {} test points) and starts gradient descent from {} random points for "
+            "each width N = {} and N = {}, for five data sets (seeds {} to {})",
+            (train, few, starts, *of["hidden"], SEEDS[0], SEEDS[-1]),
+        ),
+        Says("norm below {} of its first value)", (of["printed_ratio"],)),
+        Says("run at {} rates and shown at 0.1", (len(of["rate"]),)),
+        Says("(tr H to {}, tr H² to {})", (of["trace_axis"], of["square_axis"])),
+        Says(
+            "{} % and {} % of the starts converge (published: {} %)",
+            (v.converged(0.01), v.converged(0.02), v.printed_share()),
+        ),
+        Says(
+            'The criteria {} ("tight") and {} ("critical points") are ours',
+            (of["tight"], of["share"]),
+        ),
+        cost("ws_bound"),
+        Says(
+            'N = 3, median (criterion: ≤ {}) | "close" | {} |',
+            (of["tight"], v.median_of_data_sets(v.tightness, ends)),
+        ),
+        Says("| right | {}, {}, {} | [errata]", v.formulas("WS bound")),
+        Says(
+            "with ‖V‖² | positive | {} |", (v.middle(v.correlations("V_norm_sq", **v.CALIBRATED)),)
+        ),
+        Says("at N = 10 (effect size) | larger | {} |", (float(np.median(effects)),)),
+        Says(
+            'with ‖W‖² | "no clear relationship" | {} |',
+            (v.middle(v.correlations("W_norm_sq", **v.CALIBRATED)),),
+        ),
+        Says(
+            "mean of {} draws | positive | {} | inconclusive ({} seeds, too)",
+            (
+                len(v.gains("stopped", few)),
+                float(v.gains("stopped", few).mean()),
+                len(manifest("ws_bound")["seeds"]),
+            ),
+        ),
+        Says("largest of {} paths | λ_sup → 0 | {} |", (10, v.left_of_the_bound())),
+        Says("(criterion: ≥ {}) | all | {} | refuted", (of["share"], float(share.median()))),
+        Says(
+            "We tested the {} stopping points of the printed rule at rate 0.1 (sigmoid, N = 3, "
+            "duplicates removed) twice",
+            (len(led),),
+        ),
+        Says(
+            "Downhill, {} run to infinity (beyond {} times the largest start, or along a valley), "
+            "{} end at degenerate critical points, {} did not finish. (At N = 10, {} of {} end at "
+            "a loss below log 2",
+            (
+                v.count(led.kind, "infinity"),
+                int(of["far"]),
+                *(v.count(led.kind, kind) for kind in ("degenerate", "unfinished")),
+                *(int((wide.loss < math.log(2)).sum()), len(wide)),
+            ),
+        ),
+        Says(
+            "zero gradient, {} run to infinity, {} reach a critical point, {} did not finish",
+            (
+                v.count(led.nearest_kind, "infinity"),
+                v.count(led.nearest_kind, *critical),
+                v.count(led.nearest_kind, "unfinished"),
+            ),
+        ),
+        Says(
+            "{} of five data sets shows a significant correlation with ‖V‖² ({} at 0.02)",
+            tuple(significant.values()),
+        ),
+        Says(
+            "With {} test samples, over {} further draws of the data, the F1 score of flat points "
+            "is higher by {} (p = {}, Wilcoxon; the paper's level is {}), and at the points "
+            "continued downhill by {} (p = {})",
+            (
+                *(many, len(gains["stopped"]), float(gains["stopped"].mean())),
+                v.rounded(wilcoxon(gains["stopped"]).pvalue, 2),
+                *(of["level"], float(gains["polished"].mean())),
+                v.rounded(wilcoxon(gains["polished"]).pvalue, 2),
+            ),
+        ),
+        Says(
+            "stop there: {} of all {} stops of our searches do, {} of {} with the paper's sigmoid",
+            (*map(int, stops.sum()), *map(int, stops.loc[True])),
+        ),
+        Says("depends on it ({} % at 0.2)", (v.converged(0.2),)),
+        Says(
+            "at {} and {} ‖W‖² has no relation in {} and {} data sets",
+            (0.2, 0.3, *(v.unrelated("W_norm_sq", rate) for rate in (0.2, 0.3))),
+        ),
+        Says("({}, right: {})", v.gelu_constants()),
+        *plain(
+            *('Smooth Neural Networks", 2026', "for five activations. ## Scope", "a three-layer"),
+            *("draws two-dimensional data", "medians over the five data sets"),
+            *("is 0.1 % of its first value", "rule at rate 0.1, whose traces end below half of"),
+            *("ten test samples a data set", "hold for four more activations", "λ₁ > 2/η unst"),
+            *("|δ_i| (1 + ‖V‖²", "shows |Ṽ1| where", "∂L/∂θ = 0, strictly"),
+        ),
+    ]
+
+
+WS_SETTINGS = (
+    *("hidden", "printed_ratio", "rate", "trace_axis", "square_axis", "tight", "share", "level"),
+    "far",
+)
+
+
+def letter_attention():
+    theorem = rows("attention_newton", "theorem", status="ok")
+    solutions = table("attention_newton", "solutions")
+    orders = table("attention_newton", "orders")
+    return [
+        Says("{} of {} counted", (v.formulas("Attention")[0], v.clauses("Attention"))),
+        Says(
+            "smaller constants: 56R⁸ + 48R⁵ + 6R², and 548 n d R¹⁰ in place of {} n³d³R¹⁰",
+            (v.constant("H.10", 10, "tokens", "width"),),
+        ),
+        Says(
+            "at γ = 42 n d R⁸ the minimiser has at most {} of the norm of the data in {} problems",
+            (float(theorem.norm_share.max()), len(theorem)),
+        ),
+        Says("reaches the data from {} of {} near starts", reached(orders)),
+        Says(
+            "determine X: {} of {} numerical",
+            (int(solutions.wrong.sum()), int(solutions.distinct.sum())),
+        ),
+        *plain(
+            *('Attention Weights" (2023)', "(d = W = V = 1, B = 0, X = (1, 0) unless given)"),
+            *("factor 2 (L is defined without ½)", "With its 5R⁴ (H.7)", "do not give 320R⁶"),
+        ),
+    ]
+
+
+def letter_dag():
+    total, numbers, agree, exact, digit = tested(*v.DAG)
+    recovered = v.tests(*v.DAG, way=v.WAYS[2], verdict="exact match")
+    unclear = v.unclear("exp2_bottleneck", "exp6_resnet18", way=v.WAYS[1])
+    without = {"model": {"norm": False}, "arch": "plain"}
+    deep = v.curve("exp1_resonance", depth=32, **without).iloc[:, -1]
+    steps = v.span(v.steps_without_norm())
+    printed = v.paper("exp1_deep", **v.table_n3(32, "init", "R_dLminus1"))
+    residual = {"metric": "rho_max", "depth": 8, "arch": "residual", "checkpoint": "init"}
+    he = v.chosen(table("exp1_resonance", "networks", initial="he"), arch="residual", depth=8)
+    return [
+        Says(
+            "In {} tests of {} numbers {} agree, {} in every printed digit ({} have one digit; {} "
+            "need the targets below)",
+            (total, numbers, agree, exact, digit, recovered),
+        ),
+        Says(
+            "(ρ_max = {} in residual networks), not He's ({})",
+            (
+                v.paper("exp1_resonance", initial="published", **residual),
+                float(v.chosen(he, images=0).rho.mean()),
+            ),
+        ),
+        Says(
+            'Do "3 to 4 orders", "10⁻¹⁴" (Section 5.1; {} in Table N.3) and "0.28–0.39" (Section '
+            "5.4) belong to networks without LayerNorm (here {}, {}, {}–{} for",
+            (
+                *(printed, v.rounded(v.fall("exp1_resonance", depth=12, **without), 2)),
+                10.0 ** round(np.log10(deep).mean()),
+                *(v.fixed(step, 2) for step in steps),
+            ),
+        ),
+        Says("them {} inconclusive numbers could", (unclear,)),
+        Says("base width {} and {} probes, and Experiment 6 with {} power", (512, 100, 20)),
+        *plain(
+            *('DAG Architectures" (2026)', "+ 0.1 ξ, not standardised"),
+            *("R(d+1)/R(d)", "45 of 48", "ρ⁷ in", "`kaiming_uniform_(a=√5)`"),
+        ),
+    ]
+
+
+def letter_hsr():
+    right = v.formulas("HSR")[0]
+    found = {"metric": ("converged", "unique"), "protocol": "fitted"}
+    printed = [v.paper("hsr_regularization", metric=m, protocol="fitted") for m in found["metric"]]
+    return [
+        Says("{} of {} counted", (right, v.clauses("HSR"))),
+        Says("search for {} and {} points", tuple(printed)),
+        Says(
+            "at radius {} is {} times as long at starts like yours (median; {} to {} in 90 %)",
+            (v.setting_of_hsr("radius"), *v.longer_steps()),
+        ),
+        Says("λ_inf and λ_D is {} to {} ({} groups)", v.bounds_and_saddles()),
+        Says("{} statements are not comp", (v.statements(*v.HSR, verdict="not comparable"),)),
+        Says("in the first {} steps", (v.setting_of_hsr("switch"),)),
+        *plain(
+            *('Flat Minima" (2026)', "all thirty lemmas", "for five activations"),
+            *("the last three change", "with η = 0.01)"),
+        ),
+    ]
+
+
+def letter_scalar_spectrum():
+    pairs = table("scalar_spectrum", "pairs")
+    return [
+        Says("error along training {})", (float(pairs.dense_error.max()),)),
+        *plain("two bold letters in Eq. 16, two symbols in"),
+    ]
+
+
+def letter_ws_bound():
+    led, few = v.led(hidden=3), v.setting("dataset/gaussian", "test")
+    search = rows("ws_bound", "search", activation="sigmoid", protocol="printed", hidden=3)
+    stops = v.chosen(search, rate=0.2).converged
+    ratio, fitted, rate = (
+        v.setting("experiment/ws_bound", f"experiment.{key}")
+        for key in ("printed_ratio", "fitted_ratio", "fitted_rate")
+    )
+    return [
+        Says("{} of {} counted", (v.formulas("WS bound")[0], v.clauses("WS bound"))),
+        Says(
+            "(median ratio {} at N = 3)",
+            (v.median_of_data_sets(v.tightness, v.ends(**v.CALIBRATED)),),
+        ),
+        Says("{} of {} run to infinity", (v.count(led.kind, "infinity"), len(led))),
+        Says(
+            "(at 0.2: {} to {} stops, yours {}); a rate of {} with a ratio of {} is closest on "
+            "average. Is the ratio of {} taken",
+            (
+                *(int(stops.min()), int(stops.max())),
+                v.paper("ws_bound", metric="converged", hidden=3),
+                *(rate, fitted, ratio),
+            ),
+        ),
+        Says("with {} test samples? With {}, the", (few[1], few[0])),
+        *plain(
+            *('Neural Networks" (2026)', "for all five activations", "|Ṽ 1_N|", "have (1 + M)²"),
+            "(1 + ‖Ṽ‖² + ‖r_i‖²) → 0 for every i",
+        ),
+    ]
