@@ -32,6 +32,7 @@ class Krylov:
         block: int,
         most: int,
         fresh: Callable[[int], Tensor],
+        first: Tensor,
     ) -> None:
         self.symmetric = symmetric
         self.block = block
@@ -47,7 +48,7 @@ class Krylov:
         self.dropped = 0.0  # norm of the couplings that are left out
         self.near = 0  # the first row with which the next products are coupled
         self.eps = torch.finfo(dtype).eps
-        self.rows[:block] = _orthonormal(fresh(block).to(dtype))[0]
+        self.rows[:block] = _orthonormal(first.to(dtype))[0]
 
     def expand(self) -> None:
         """One product with each row of the next block."""

@@ -81,7 +81,8 @@ def monitor(  # noqa: PLR0913 (public: each is an option)
     -----
     The training goes on as if nothing had been measured: modes, buffers, `.grad`, and the random
     states of torch, numpy and Python are as they were. What `ParameterOperator` checks is checked
-    at the first measurement alone.
+    at the first measurement alone. A search for eigenvalues starts from the vectors that the one
+    before found (`start=` of `top_eigenpairs`).
 
     Examples
     --------
@@ -106,7 +107,7 @@ def monitor(  # noqa: PLR0913 (public: each is an option)
 
 @dataclass(eq=False, repr=False)
 class Monitor:
-    """Rows of curvature by step: see `monitor`."""
+    """Rows of curvature by step: see `monitor`. vectors: of the eigenvalues found last, (n, k)."""
 
     module: nn.Module
     loss: Any
@@ -117,6 +118,7 @@ class Monitor:
     seed: int | None
     settings: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
+    vectors: Tensor | None = None
 
     def __call__(self, step: int) -> Row | None:
         """Measures when `step` is a multiple of `every`."""
@@ -188,7 +190,10 @@ class Monitor:
     def _of(self, operator: Any) -> Row:
         row: Row = {}
         if count := self.asked["eigenvalues"]:
-            pairs = top_eigenpairs(operator, min(count, operator.shape[0]), progress=False)
+            pairs = top_eigenpairs(
+                operator, min(count, operator.shape[0]), start=self.vectors, progress=False
+            )
+            self.vectors = None if pairs.reason else pairs.vectors
             for i, (value, error) in enumerate(zip(pairs.value, pairs.error, strict=True)):
                 row[f"lambda_{i + 1}"] = float(value)
                 row[f"lambda_{i + 1}_error"] = float(error)

@@ -106,6 +106,23 @@ def test_numbers_between_layers_have_the_settings_of_the_others(weights, setting
     assert {"C[0, 4]", "D[0, 0]", "gap[4, 4]"} <= set(row)
 
 
+def test_searches_start_from_the_vectors_found_last():
+    """On the same network at half the products or less: 1e-9 has been reached before."""
+    torch.manual_seed(0)
+    net, loss = nn.Sequential(nn.Linear(4, 60), nn.Tanh(), nn.Linear(60, 3)).double(), LOSS
+    counts = []
+
+    def products(operator):
+        return operator.products
+
+    watch = rc.monitor(net, loss, (X, Y), measures={"products": products})
+    for step in (0, 100):
+        counts.append(watch(step)["products"])
+    assert watch.vectors.shape == (483, 1)
+    assert counts[1] < counts[0]
+    assert watch.rows[1]["lambda_1"] == pytest.approx(watch.rows[0]["lambda_1"], rel=1e-9)
+
+
 def test_a_fixed_draw_of_dropout():
     """The Hessian of the sub-network that one draw leaves, the same at each call."""
     net = network(0.5)

@@ -149,6 +149,26 @@ def test_a_third_copy_that_converges_slowly_is_found():
         assert_eigenpairs(found, matrix, values, "smallest", 1e-8)
 
 
+def test_a_search_from_earlier_vectors_costs_less_and_finds_what_has_overtaken_them():
+    values = spectrum(0, 0.2, 2000, 1, 1.5)
+    matrix = torch.diag(values)
+    earlier, new = torch.eye(2000).double()[:, :2].T
+    cold = rc.top_eigenpairs(matrix, 1)
+    near = new + 0.05 * normal(2000, generator=seeded(1)) / 2000**0.5
+    warm = rc.top_eigenpairs(matrix, 1, start=near, tolerance=1e-2)
+    assert warm.products <= 0.6 * rc.top_eigenpairs(matrix, 1, tolerance=1e-2).products
+    assert abs(warm.values - 1.5) < 1e-3 and cold.certain and not warm.certain
+    for seed in range(5):
+        overtaken = rc.top_eigenpairs(matrix, 1, start=earlier, generator=seeded(seed))
+        assert abs(overtaken.values - 1.5) < 1e-9
+    pairs = rc.top_eigenpairs(matrix, 2, start=torch.stack([earlier, new], 1))
+    assert pairs.certain and pairs.values.tolist() == pytest.approx([1.5, 1])
+    with refusal("finite and not zero"):
+        rc.top_eigenpairs(matrix, 1, start=0 * earlier)
+    with refusal("real tensor"):
+        rc.top_eigenpairs(matrix, 1, start=earlier[1:])
+
+
 def test_a_budget_below_the_least_number_of_vectors_is_told():
     with pytest.warns(RuntimeWarning, match="5 eigenpairs need 11 vectors"):
         rc.top_eigenpairs(symmetric(SPECTRA["indefinite"]), 5, memory_budget=8 * 150)
