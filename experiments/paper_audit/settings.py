@@ -13,7 +13,7 @@ from runner import contract as c
 
 @dataclass(frozen=True, kw_only=True)
 class PaperAudit(c.Experiment):
-    version: ClassVar[int] = 10
+    version: ClassVar[int] = 11
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
     paper_seeds: ClassVar[tuple[int, ...]] = (42,)

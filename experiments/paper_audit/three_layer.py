@@ -27,6 +27,12 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "softplus": lambda y: torch.log1p(torch.exp(y)),
     "gelu": lambda y: 0.5 * y * (1 + torch.erf(y / math.sqrt(2))),
 }
+FURTHER: dict[str, Callable[[Tensor], Tensor]] = {
+    "sine": torch.sin,
+    "cubic": lambda y: y**3 / 3 - y,
+    "relu": torch.relu,
+}
+"""Activations that neither paper names; ReLU away from its kink."""
 NAMES = tuple(FUNCTIONS)
 INCREASING = tuple(name for name in NAMES if name != "gelu")
 SIZES = ((1, 1, 1), (2, 3, 5), (3, 2, 4))
@@ -35,7 +41,7 @@ SIZES = ((1, 1, 1), (2, 3, 5), (3, 2, 4))
 @lru_cache
 def at_number(name: str, order: int) -> Callable[[Tensor], Tensor]:
     """f^(order) of a named activation at a 0-d argument."""
-    function = FUNCTIONS[name]
+    function = (FUNCTIONS | FURTHER)[name]
     for _ in range(order):
         function = grad(function)
     return function
