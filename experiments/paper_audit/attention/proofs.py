@@ -9,7 +9,7 @@ from torch.func import grad
 
 from experiments.attention.bounds import BOUNDS, attention_jacobian
 from experiments.paper_audit.attention.bounds import DRAWS, GRID, RADII, SIZES, draw
-from experiments.paper_audit.checks import BothErrors, Checks, Errors, Outcome, digits, worked
+from experiments.paper_audit.checks import BothErrors, Checks, Outcome, digits, worked
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, spectral_norm
 from runner.closed_form import attention as att
 
@@ -69,33 +69,6 @@ def modulus_of_means() -> Outcome:
     right = BOUNDS["H.7"].printed(3, 1, radius)
     printed = slope / (4 * radius**2) - 1
     return Outcome(printed, slope / right - 1, 1, witness)
-
-
-@CHECKS.clause("attention.h.8.terms", instances=INSTANCES)
-def first_order_terms() -> Errors:
-    """Proof of Lemma H.8: |C_i(X)| <= R^4 for i = 1, ..., 5, attained at n = d = 1, X = W = V =
-    R."""
-    for n, d, radius in GRID:
-        x, _, w, v, _ = draw(n, d, radius)
-        if (n, d) == (1, 1):
-            x = w = v = radius * torch.ones_like(x)
-        f = att.attention(x, w)
-        h = x.mT @ v  # (..., p, j0)
-        keys = x.mT @ w  # (..., p, j1)
-        own = f.diagonal(dim1=-2, dim2=-1)[..., None]
-        left = (w @ x).mT
-        s = f @ h
-        of_tokens = own * left
-        of_values = own * h
-        terms = [
-            s[..., None] * of_tokens[..., None, :],
-            s[..., None] * (f @ keys)[..., None, :],
-            of_values[..., None] * left[..., None, :],
-            torch.einsum("bip,bpj,bpk->bikj", f, keys, h),
-            own[..., None] * v.mT[..., None, :, :],
-        ]
-        largest = max(float(term.abs().max()) for term in terms)
-        yield largest / radius**4 - 1
 
 
 @CHECKS.clause("attention.h.3.proof", instances=INSTANCES)
