@@ -14,8 +14,6 @@ from runner.report.reference import read_reference, reference_path
 from runner.report.summary import summary
 from tests.experiments.paper_audit.places import covered, inventory
 
-READ = ["dag"]
-"""Papers whose text is listed sentence by sentence, not its numbers and comparisons alone."""
 PAPERS = sorted(path.stem for path in TEXTS.glob("*.csv"))
 EXPERIMENTS = FOLDER.parents[1]
 NAMES = {path.stem for path in (EXPERIMENTS.parent / "conf" / "experiment").glob("*.yaml")}
@@ -67,7 +65,7 @@ def test_every_statement_of_a_text_is_decided_somewhere(paper):
     assert len(set(said(paper))) == len(said(paper))
 
 
-@pytest.mark.parametrize("paper", READ)
+@pytest.mark.parametrize("paper", PAPERS)
 def test_every_place_of_a_paper_has_a_row(paper):
     """Sections, footnotes, figures, tables, numbered statements and equations: somebody read
     them."""
@@ -75,16 +73,16 @@ def test_every_place_of_a_paper_has_a_row(paper):
     named = {place for s in said(paper) for place in covered(s.place)}
     named |= {("Abstract", "") for s in said(paper) if "Abstract" in s.place}
     expected = {*inventory(key), *inventory(key, "sections.csv")}
-    assert len(expected) > 100 and not expected - named
+    assert len(expected) > 80 and not expected - named
 
 
-@pytest.mark.parametrize("paper", READ)
+@pytest.mark.parametrize("paper", PAPERS)
 def test_every_clause_of_the_audit_is_one_of_a_text(paper):
     listed = {s.row for s in said(paper) if s.kind == "audit"}
     assert listed == {clause.id for clause in clauses(AUDITS.get(paper, paper))}
 
 
-@pytest.mark.parametrize("paper", READ)
+@pytest.mark.parametrize("paper", ["dag"])  # the others have no tables of numbers
 def test_every_number_of_a_table_has_a_row(paper):
     listed = {}
     for s in said(paper):

@@ -29,7 +29,7 @@ KINDS = (
     "Section",
     "Appendix",
 )
-NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)*|[A-Z]\b"
+NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)*|(?:[IVX]+|[A-Z])-[A-Z]\b|[IVX]+\b|[A-Z]\b"
 PATTERN = re.compile(
     rf"\b({'|'.join(KINDS)})(?:s|ies)?\.?\s+((?:{NUMBER})(?:\s*(?:,|and|to|-|–)\s*(?:{NUMBER}))*)"
 )
@@ -44,12 +44,14 @@ def covered(place: str) -> Iterator[tuple[str, str]]:
     [('Proposition', '58'), ('Proposition', '62'), ('Lemma', 'C.9')]
     >>> list(covered("Appendix N; Fig. N.2, caption"))
     [('Appendix', 'N'), ('Fig', 'N.2')]
+    >>> list(covered("Section IV-A; Appendices B-B, C"))
+    [('Section', 'IV-A'), ('Appendix', 'B-B'), ('Appendix', 'C')]
     """
-    for kind, text in PATTERN.findall(place):
-        parts = re.split(r"\s*(,|and|to|-|–)\s*", text)
+    for kind, text in PATTERN.findall(place.replace("Appendices", "Appendix")):
+        parts = re.split(rf"({NUMBER})", text)
         previous = ""
-        for separator, number in zip(["", *parts[1::2]], parts[::2], strict=True):
-            if separator in ("to", "-", "–"):
+        for separator, number in zip(parts[:-1:2], parts[1::2], strict=True):
+            if separator.strip() in ("to", "-", "–"):
                 yield from ((kind, n) for n in _between(previous, number))
             else:
                 yield kind, number
