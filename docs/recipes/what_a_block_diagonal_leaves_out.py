@@ -7,12 +7,12 @@ K-FAC and similar optimisers keep the Hessian or Gauss-Newton blocks of single l
 import torch
 from torch import nn
 
-from runner.curvature import ParameterOperator, discarded_coupling
+from runner.curvature import ParameterOperator, inter_layer_metrics
 
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)).eval()
 data = [(torch.randn(64, 10), torch.randint(4, (64,)))]
-for part in ("hessian", "gauss_newton"):
-    matrix = ParameterOperator(net, nn.CrossEntropyLoss(), data, part=part)
-    phi = discarded_coupling(matrix)
+hessian = ParameterOperator(net, nn.CrossEntropyLoss(), data)
+blocks = inter_layer_metrics(hessian, ranks=False)
+for part, phi in (("hessian", blocks.phi), ("gauss_newton", blocks.phi_gauss_newton)):
     print(f"{part:13} Φ = {phi.value:.3f} ± {phi.error:.3f}")

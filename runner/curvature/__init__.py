@@ -25,8 +25,7 @@ Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks
 Without matrices    CurvatureOperator; SymmetricOperator for operators of your own
 Is it right?        verify; MeasurementError
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
-A user's network      LayerOperator (between layers), ParameterOperator,
-                     discarded_coupling
+A user's network      LayerOperator (between layers), ParameterOperator
 Any symmetric operator  top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate;
                     batch_errors (over batches); as_linear_operator, as_curvlinops
 During a training   monitor
@@ -39,7 +38,6 @@ what to do.
 
 from typing import Any
 
-from runner.curvature.estimators.coupling import discarded_coupling
 from runner.curvature.estimators.density import spectral_density
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.estimate import Estimate
@@ -76,7 +74,6 @@ __all__ = [
     "as_curvlinops",
     "as_linear_operator",
     "batch_errors",
-    "discarded_coupling",
     "exact_blocks",
     "gauss_newton_blocks",
     "inter_layer_metrics",

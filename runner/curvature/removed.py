@@ -13,6 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 NAMES = {
     "closed_form": "from runner.closed_form import three_layer, scalar, attention",
     "diagonal_estimate": "curvlinops.hutchinson_diag(as_curvlinops(operator), products)",
+    "discarded_coupling": "inter_layer_metrics(operator, ranks=False).phi",
     "load": "torch.load(path), or numpy.load(path) for a file that save wrote",
     "save": "torch.save(result.to_dict(), path), or numpy.savez for arrays",
     "trace_module": (

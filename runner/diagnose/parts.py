@@ -18,7 +18,6 @@ from runner.curvature import (
     LayerOperator,
     ParameterOperator,
     batch_errors,
-    discarded_coupling,
     inter_layer_metrics,
     spectral_density,
     top_eigenpairs,
@@ -35,7 +34,8 @@ DENSITY_PROBES = 4
 DENSITY_STEPS = 60
 TRACE_PRODUCTS = 60
 BOUND_PROBES = 40
-COUPLING_PROBES = 30
+FIRST_PROBES = 30
+"""On each group, of products with both matrices."""
 GROUP_ERROR = 0.25
 """Relative error asked of R, C and gap between groups of parameters."""
 NODE_PRODUCTS = 150
@@ -157,8 +157,6 @@ def groups(problem: Problem) -> Tables:
     if len(operator.groups) < 2:
         why = "one group of parameters: there is nothing between groups"
         return {"scalars": [scalar(name, math.nan, math.nan, status=why)]}
-    generator = problem.generator("coupling")
-    share = discarded_coupling(operator, enough(problem, COUPLING_PROBES), generator=generator)
     pairs = inter_layer_metrics(
         operator,
         relative_error=GROUP_ERROR,
@@ -170,20 +168,20 @@ def groups(problem: Problem) -> Tables:
     total = math.fsum(squares)
     for row, square in zip(rows, squares, strict=True):
         row["share"] = square / total if total else math.nan
-    return {"scalars": [of_interval(name, share)], "groups": rows}
+    return {"scalars": [of_interval(name, pairs.phi)], "groups": rows}
 
 
 def keeps_directions(problem: Problem) -> bool:
     """Whether the directions that D between groups needs fit the memory."""
-    vectors = 2 * COUPLING_PROBES * len(problem.operator.groups)
+    vectors = 2 * FIRST_PROBES * len(problem.operator.groups)
     return 8 * size_of(problem) * vectors <= problem.options.budget
 
 
 def work_of_groups(problem: Problem) -> Work:
     size = size_of(problem)
     count = len(problem.operator.groups)
-    estimated = (COUPLING_PROBES + NODE_PRODUCTS / 2) * count
-    return {"product_together": 3 * size if size <= FEW else estimated}
+    estimated = NODE_PRODUCTS / 2 * count
+    return {"product_together": 2 * size if size <= FEW else estimated}
 
 
 def pair_rows(pairs: InterLayerMetrics) -> list[Row]:

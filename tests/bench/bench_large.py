@@ -26,7 +26,6 @@ from runner.curvature import (
     LayerOperator,
     ParameterOperator,
     as_linear_operator,
-    discarded_coupling,
     inter_layer_metrics,
     spectral_density,
     top_eigenpairs,
@@ -118,7 +117,7 @@ class ResNet50(nn.Module):
         return self.head(self.blocks(self.pool(self.stem(x))).mean((2, 3)))
 
 
-PARTS = ("gauss_newton", "layers", "hessian", "trace", "bound", "coupling", "density", "eigenpairs")
+PARTS = ("gauss_newton", "layers", "hessian", "trace", "bound", "density", "eigenpairs")
 
 
 @dataclass(frozen=True)
@@ -241,9 +240,6 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
         estimate("trace", n, trace_estimate, n, "hutchinson", generator=seeded(1))
     if "bound" in parts:
         estimate("λ_sup", n, upper_bound_estimate, n, generator=seeded(2))
-    if "coupling" in parts:
-        columns = n // 3 * len(case.groups)
-        estimate("Φ", columns, discarded_coupling, n // 3, generator=seeded(3))
     if "density" in parts:
         runs = 2, case.steps
         more = {"memory_budget": 0, "generator": seeded(4)}

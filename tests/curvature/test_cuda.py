@@ -74,7 +74,7 @@ ESTIMATES = {
     "upper bound": lambda o: rc.upper_bound_estimate(o).value,
     "eigenvalues": lambda o: rc.top_eigenpairs(o, 3).values,
     "density": lambda o: rc.spectral_density(o).nodes,
-    "coupling": lambda o: rc.discarded_coupling(o).value,
+    "phi": lambda o: rc.inter_layer_metrics(o).phi.value,
 }
 
 
@@ -252,7 +252,7 @@ def test_vectors_of_the_processor_are_taken():
 
 
 ESTIMATORS = [
-    *(rc.trace_estimate, rc.upper_bound_estimate, rc.spectral_density, rc.discarded_coupling),
+    *(rc.trace_estimate, rc.upper_bound_estimate, rc.spectral_density),
     rc.inter_layer_metrics,
     lambda operator: rc.top_eigenpairs(operator, 2),
 ]

@@ -22,14 +22,12 @@ def problem():
 @pytest.fixture(scope="module")
 def results(problem):
     matrix = torch.diag(torch.linspace(-1, 2, 60).double())
-    operator = rc.ParameterOperator(tanh_net(3, 4, 2).double(), "cross_entropy", problem[1:])
     return {
         "Estimate": rc.inter_layer_metrics(*problem)["a", "out"].R,
         "TraceEstimate": rc.trace_estimate(matrix, 12),
         "UpperBound": rc.upper_bound_estimate(matrix, 8),
         "Eigenpairs": rc.top_eigenpairs(matrix, 3),
         "SpectralDensity": rc.spectral_density(matrix, 3, 10, points=50),
-        "DiscardedCoupling": rc.discarded_coupling(operator, 2),
         "Certificate": rc.verify(*problem),
     }
 

@@ -128,4 +128,7 @@ class Probes(Measurement):
             if open_rank:
                 metrics = metrics._replace(D=found[pair].D)
             found[pair] = metrics
+        if len(known) == len(found):
+            found.phi = known.phi._replace(products=self.products)
+            found.phi_gauss_newton = known.phi_gauss_newton._replace(products=self.products)
         return found if pairs else None

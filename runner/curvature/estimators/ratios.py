@@ -104,7 +104,25 @@ class PairMetrics(Result, _PairMetrics):
 
 
 class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
-    """R, C, D and the gap of each pair of nodes: a dictionary from (v, w) to `PairMetrics`."""
+    """R, C, D and the gap of each pair of nodes: a dictionary from (v, w) to `PairMetrics`.
+
+    Attributes
+    ----------
+    phi, phi_gauss_newton
+        Φ = 1 − Σ_v ‖H[v,v]‖_F² / ‖H‖_F², the share of the Hessian, and of its Gauss-Newton part,
+        that a block-diagonal approximation discards, from 0 to 1, with a standard error. NaN with
+        a reason where a pair of the nodes is missing, and for a zero matrix.
+    """
+
+    phi: Estimate
+    phi_gauss_newton: Estimate
+
+    def __init__(
+        self, pairs: Mapping[Pair, PairMetrics], phi: Estimate, phi_gauss_newton: Estimate
+    ) -> None:
+        super().__init__(pairs)
+        self.phi = phi
+        self.phi_gauss_newton = phi_gauss_newton
 
     def to_dict(self) -> dict[str, Any]:
         """One dictionary of numbers for each pair, under "v, w"."""
@@ -194,14 +212,41 @@ def pair_metrics(
 
     A block is numerically zero when its norm is at most eps sqrt(R(v,v) R(w,w)), a diagonal block
     when it is zero."""
-    return InterLayerMetrics({pair: _one(measured, pair, scale, eps, method) for pair in asked})
+    found = {pair: _one(measured, pair, scale, eps, method) for pair in asked}
+    products = max((measured[pair].products for pair in asked), default=0)
+    shares = []
+    for part in ("total", "gauss_newton"):
+        squares = {pair: getattr(measured[pair], part) for pair in asked}
+        shares.append(discarded_share(squares, products))
+    return InterLayerMetrics(found, *shares)
+
+
+def discarded_share(squares: Mapping[Pair, Square], products: int) -> Estimate:
+    """1 − Σ_v S[v,v] / Σ_vw S[v,w] of the squared norms of all blocks, each pair of nodes once; the
+    error is that of log(Φ / (1 − Φ)), to first order."""
+    nodes = {node for pair in squares for node in pair}
+    every = {frozenset(pair) for pair in squares}
+    if len(every) < len(nodes) * (len(nodes) + 1) / 2:
+        return Estimate.undefined(products, "not all pairs of the nodes were asked for")
+    inside = math.fsum(s.value for (v, w), s in squares.items() if v == w)
+    outside = 2 * math.fsum(s.value for (v, w), s in squares.items() if v != w)
+    if not inside + outside > 0:
+        return Estimate.undefined(products, "the matrix is zero")
+    value = outside / (inside + outside)
+    terms = []
+    for (v, w), square in squares.items():
+        if v == w and inside > 0:
+            terms.append((-square.value / inside, square))
+        elif v != w and outside > 0:
+            terms.append((2 * square.value / outside, square))
+    return Estimate(value, value * (1 - value) * skewed(relative_error(terms)), products)
 
 
 def undefined(pairs: Sequence[Pair], reason: str) -> InterLayerMetrics:
     """NaN for every pair, with the reason."""
     nan = Estimate.undefined(0, reason)
     nothing = PairMetrics(nan, nan, nan, nan, "", nan, nan)
-    return InterLayerMetrics(dict.fromkeys(pairs, nothing))
+    return InterLayerMetrics(dict.fromkeys(pairs, nothing), nan, nan)
 
 
 def _one(

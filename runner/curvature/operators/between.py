@@ -82,7 +82,8 @@ def inter_layer_metrics(
         A dictionary from (v, w) to `PairMetrics`. An exact value has error 0, up to rounding;
         others a standard error, widened by Student's factor so that value ± 1.96 error covers 95 %.
         NaN with a reason where a block is zero; the gap also where there is no Gauss-Newton matrix
-        (a loss with a penalty of the parameters).
+        (a loss with a penalty of the parameters). `phi`, `phi_gauss_newton`: the share of curvature
+        between the nodes, Φ = 1 − Σ_v ‖H[v,v]‖_F² / ‖H‖_F².
 
     Raises
     ------
@@ -186,7 +187,8 @@ def _without_gap(found: InterLayerMetrics, why: str) -> InterLayerMetrics:
     for pair, metrics in found.items():
         nan = Estimate.undefined(metrics.R.products, why)
         changed[pair] = metrics._replace(gap=nan, gauss_newton=nan, tensor=nan)
-    return InterLayerMetrics(changed)
+    nan = Estimate.undefined(found.phi.products, why)
+    return InterLayerMetrics(changed, found.phi, nan)
 
 
 def _exact(

@@ -1,5 +1,6 @@
 """Intervals value ± 1.96 error of the metrics between layers cover the exact values in 93 to 98 %
-of the seeds (by factors 90 to 99 %).
+of the seeds (by factors 90 to 99 %); of the discarded share 95, 96 and 93.5 % of 200 seeds by
+products, 97.5, 95.5 and 88.5 % by factors.
 
 The blocks of five networks are exact, and the estimators multiply with them instead of with the
 network. 60 seeds every day, 200 in the slow run."""
@@ -69,6 +70,12 @@ class Dense(SymmetricOperator):
         return products
 
 
+def discarded(blocks, nodes):
+    """The share of squares off the diagonal blocks."""
+    squares = {pair: float(blocks[pair].square().sum()) for pair in product(nodes, repeat=2)}
+    return 1 - sum(squares[v, v] for v in nodes) / sum(squares.values())
+
+
 DAILY = [("gelu", "factors", 60), ("tanh", "products", 60)]
 SLOW = list(product(("tanh", "gelu", "convolution"), ("factors", "products"), (200,)))
 
@@ -94,15 +101,22 @@ def test_intervals_of_inter_layer_metrics_cover(name, method, seeds):
 
     hits = defaultdict(list)
     exact = exact_metrics(split, pairs)
+    phi = discarded(split.total, nodes)
     for seed in range(seeds):
-        for pair, found in estimates(seed).items():
+        every = estimates(seed)
+        if every.phi.error > 0:
+            hits["phi"].append(every.phi.low <= phi <= every.phi.high)
+        for pair, found in every.items():
             for metric, value in exact[pair].items():
                 estimate = getattr(found, metric)
                 if estimate.error > 0:
                     hits[metric].append(estimate.low <= value <= estimate.high)
-    assert set(hits) == {"R", "C", "D", "gap"}
+    assert set(hits) == {"R", "C", "D", "gap", "phi"}
     # eight probes on a node: the variance of so few skewed squares is small where their mean is
     least, most = (0.93, 0.98) if method == "products" else (0.90, 0.99)
     for metric, inside in hits.items():
         assert len(inside) >= seeds, metric
-        assert least <= fmean(inside) <= most, (metric, fmean(inside))
+        # one share that is discarded a seed: three standard errors of 95 % of 60 seeds; half of the
+        # error would cover 68 %
+        floor, ceiling = (0.85, 1) if metric == "phi" else (least, most)
+        assert floor <= fmean(inside) <= ceiling, (metric, fmean(inside))

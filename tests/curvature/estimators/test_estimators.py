@@ -5,13 +5,12 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 
 import runner.curvature as rc
 from runner.curvature.estimators import blocks as metrics
 from tests.curvature.cases import X, Y, between, make, mlp
-from tests.curvature.estimators.matrices import Grouped, cut_short
-from tests.draws import normal, seeded, tanh_net
+from tests.curvature.estimators.matrices import cut_short
+from tests.draws import seeded
 from tests.errors import refusal
 
 
@@ -61,21 +60,3 @@ def test_an_eigenvalue_lies_within_the_error_of_a_search_cut_short(dtype):
             found = cut_short(search, matrix, products)
             gap = (truth - found.value).abs().min()
             assert float(gap) <= float(found.error), (products, seed)
-
-
-@pytest.mark.parametrize("part", ["gauss_newton", pytest.param("hessian", marks=pytest.mark.slow)])
-def test_the_interval_of_the_discarded_share_covers(part):
-    """As far as it is said to, with few probes and with many; in [0, 1) always."""
-    data = normal(40, 8), torch.randint(3, (40,))
-    net = tanh_net(8, 12, 12, 3).double()
-    operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), data, part=part)
-    matrix = Grouped(operator.dense(), **operator.groups)
-    blocks = [matrix.matrix[s, s] for s in operator.groups.values()]
-    truth = 1 - float(torch.block_diag(*blocks).square().sum() / matrix.matrix.square().sum())
-    for probes, repeats in ((4, 150), (30, 60)):
-        covered = 0
-        for seed in range(repeats):
-            found = rc.discarded_coupling(matrix, probes, generator=seeded(seed))
-            assert 0 <= found.low <= found.value <= found.high < 1
-            covered += found.low <= truth <= found.high
-        assert 0.90 * repeats <= covered <= 0.995 * repeats, (probes, covered)

@@ -547,13 +547,6 @@ def test_mistakes_of_other_estimates_say_what_to_do():
         rc.spectral_density(matrix, 1)
     with refusal("bandwidth above 0"):
         rc.spectral_density(matrix, 4, 3, bandwidth=0.0)
-    with refusal("expected an operator with groups"):
-        rc.discarded_coupling(matrix)
-    operator = rc.ParameterOperator(
-        tanh_net(2, 2, 3), "cross_entropy", (torch.ones(3, 2), torch.arange(3))
-    )
-    with refusal("probes as a whole number of at"):
-        rc.discarded_coupling(operator, probes=1)
     with refusal("at least 1"):
         spectrum_moments(0, matrix, matrix)
     with refusal("expected a LayerOperator, a ParameterOperator or a Dag"):

@@ -90,7 +90,6 @@ ESTIMATORS = {
     "bound": (partial(rc.upper_bound_estimate, probes=100), Counted),
     "density": (partial(rc.spectral_density, probes=3, steps=60), Counted),
     "eigenpairs": (partial(rc.top_eigenpairs, k=6), Counted),
-    "coupling": (partial(rc.discarded_coupling, probes=60), Counted),
     "metrics": (rc.inter_layer_metrics, Network),
     "metrics by probes": (by_probes, Network),
     "batches": (over_batches, ThreeBatches),

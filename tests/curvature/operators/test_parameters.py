@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runner.curvature import ParameterOperator, discarded_coupling
+from runner.curvature import ParameterOperator, inter_layer_metrics
 from runner.curvature.function.groups import layout
 from tests.curvature.cases import Own, with_backward
 from tests.curvature.operators.test_operators import CROSS, data, halves, mlp
@@ -156,22 +156,20 @@ def test_wrong_vectors_and_blocks_are_refused():
 # ------------------------------------------------------------------ the coupling between groups
 
 
-def test_discarded_coupling_is_exact_where_it_is_cheap():
+def test_the_discarded_share_is_exact_where_it_is_cheap():
     operator = build()
-    exact, dense = discarded_coupling(operator), operator.dense()
-    kept = sum(float(dense[s, s].square().sum()) for s in operator.groups.values())
-    expected = pytest.approx(1 - kept / float(dense.square().sum()), rel=1e-10)
-    assert exact.low == exact.value == exact.high == expected
-    found = discarded_coupling(operator, 8)
-    assert found.products == 8 * len(operator.groups)
-    assert found.low <= exact.value <= found.high
+    found = inter_layer_metrics(operator)
+    for phi, part in ((found.phi, "hessian"), (found.phi_gauss_newton, "gauss_newton")):
+        dense = operator.with_part(part).dense()
+        kept = sum(float(dense[s, s].square().sum()) for s in operator.groups.values())
+        assert phi.value == pytest.approx(1 - kept / float(dense.square().sum()), rel=1e-10)
+        assert phi.error == 0
+    one = inter_layer_metrics(operator, [(operator.nodes[0], operator.nodes[-1])]).phi
+    assert math.isnan(one.value) and one.reason == "not all pairs of the nodes were asked for"
 
 
-def test_discarded_coupling_of_nothing_is_nan_with_a_reason():
+def test_the_discarded_share_of_nothing_is_nan_with_a_reason():
     module, x = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).double(), torch.zeros(2, 2).double()
-    found = discarded_coupling(ParameterOperator(module, lambda o, t: 0 * (o * t).mean(), (x, x)))
-    assert math.isnan(found.value) and found.reason == "the matrix is zero"
-    with torch.no_grad():
-        module[0].weight[0, 0] = torch.nan
-    operator = ParameterOperator(module, lambda o, t: (o * o).mean(), (x, x), check=False)
-    assert discarded_coupling(operator, 2).reason == "a product is not finite"
+    operator = ParameterOperator(module, lambda o, t: 0 * (o * t).mean(), (x, x))
+    phi = inter_layer_metrics(operator).phi
+    assert math.isnan(phi.value) and phi.reason == "the matrix is zero"
