@@ -7,6 +7,7 @@ from torch import Tensor
 
 from experiments.paper_audit.checks import Checks, Errors, matches, relative_error
 from experiments.paper_audit.formulas import Formula
+from experiments.paper_audit.radicals import general_quintic
 from experiments.paper_audit.scalar.bias import LAMBDA, raw_cases
 from experiments.paper_audit.scalar.cases import (
     bias_cases,
@@ -132,6 +133,9 @@ residuals = Formula(lambda c: torch.stack([c.d, c.d0]))
 means = Formula(lambda c: c.y.mean())
 CHECKS["scalar.bias_covariances"] = matches(bias_cases, residuals, stack([wv - yx, wb - means]))
 CHECKS["scalar.sum_of_columns"] = matches(theorem6_cases, Formula(lambda c: c.r2), wv**2 + wb**2)
+
+
+CHECKS.clause("scalar.degree_five")(general_quintic)
 
 
 @CHECKS.clause("scalar.expansion")

@@ -14,6 +14,7 @@ from torch.func import jacrev
 from experiments.paper_audit import three_layer_pairs as t
 from experiments.paper_audit.checks import Check, Checks, Errors, excess, relative_error
 from experiments.paper_audit.formulas import Formula, lifted, outer
+from experiments.paper_audit.radicals import general_quintic
 from experiments.paper_audit.tensors import gauss, kron as product, ones, seeded, unit, zeros
 from experiments.paper_audit.three_layer import (
     Instance,
@@ -352,6 +353,9 @@ def samuelsons_inequality() -> Errors:
         alone = zeros(size)
         alone[0] = 1.0
         yield relative_error(alone.max(), samuelson(alone))
+
+
+CHECKS.clause("ws.degree_five")(general_quintic)
 
 
 @CHECKS.clause("ws.section2.trace")
