@@ -136,12 +136,13 @@ def compared(said, text):
     spans, wrong = set(), []
     if said.words.count("{}") != len(said.values):
         wrong.append(f"{said.words!r} has {len(said.values)} values")
-    for match in said.pattern.finditer(text):
+    found = list(said.pattern.finditer(text))
+    for match in found:
         spans |= numbers_in(text, match)
         for token, own in zip(match.groups(), said.values, strict=False):
             if not shows(token, own):
                 wrong.append(f"{match[0]!r}: {token} is {own}")
-    if not spans:
+    if not found:
         wrong.append(f"not on the page, or not with numbers: {said.words!r}")
     return spans, wrong
 

@@ -90,7 +90,7 @@ def one_digit(*names):
 
 def statements(*names, verdict):
     claims = pd.concat(verdicts(name, "claims") for name in names)
-    own = claims[~claims["where"].str.startswith("extension")]
+    own = claims[~claims.extension]
     return int((own.verdict == verdict).sum())
 
 
@@ -144,7 +144,7 @@ def margin():
 def bounds(holding=False):
     """Bounds of the attention paper; holding: that no search has exceeded."""
     largest = rows("attention_hessian", "bounds", status="ok").groupby("bound").ratio.max()
-    return int((largest <= 1 + 1e-9).sum()) if holding else len(largest)
+    return int((largest <= 1 + 1e-9).sum()) if holding else largest.size
 
 
 def constant(bound, power, *cubed):
@@ -473,7 +473,8 @@ def fastest_gradients():
 
 def last(fastest, form):
     """The largest size up to which the form is the fastest."""
-    return max(size for size in fastest if all(fastest[s] == form for s in fastest if s <= size))
+    others = [size for size, name in fastest.items() if name != form]
+    return max(size for size in fastest if size < min(others))
 
 
 def between(fastest, form):
@@ -544,6 +545,12 @@ def left_of_the_bound():
     found = rows("ws_bound", "limits", **keys).sort_values("error_max", ascending=False)
     paths = found.groupby(["hidden", "seed"]).lambda_sup
     return float((paths.last() / paths.max()).max())
+
+
+def related(column, rate):
+    """Data sets with a significant positive correlation with the bound, by the printed rule."""
+    tests = correlations(column, protocol="printed", rate=rate)
+    return sum(test.statistic > 0 and test.pvalue < 0.01 for test in tests)
 
 
 def unrelated(column, rate):

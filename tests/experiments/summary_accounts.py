@@ -190,7 +190,7 @@ def exp5_attention():
 def exp6_resnet18():
     start = v.of_verdicts("exp6_resnet18", checkpoint="init")
     trained = [v.of_verdicts("exp6_resnet18", checkpoint=at) for at in ("mid", "final")]
-    near, unclear = (sum(part[k] for part in trained) for k in (1, 3))
+    _, near, _, unclear = map(sum, zip(*trained, strict=True))
     constructed = v.tests("exp6_resnet18", verdict="true by construction")
     first, second = v.printed_decays()
     ours = v.decays("plain_resnet18")
