@@ -534,7 +534,7 @@ def ws_bound():
             ),
         ),
         Says(
-            "zero of the gradient, {} run to infinity, {} reach a critical point, {} did not finish",
+            "of the gradient, {} run to infinity, {} reach a critical point, {} did not finish",
             (
                 v.count(led.nearest_kind, "infinity"),
                 v.count(led.nearest_kind, *critical),
