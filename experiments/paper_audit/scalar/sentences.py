@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -31,7 +34,7 @@ from experiments.paper_audit.scalar.networks import (
 from experiments.paper_audit.scalar.relu import order
 from experiments.paper_audit.scalar.terms import a, stack, vv, wb, wv, ww, yx
 from experiments.paper_audit.scalar.theorem6 import eq104, eq106
-from experiments.paper_audit.tensors import gauss, seeded, unit
+from experiments.paper_audit.tensors import gauss, kron, real, seeded, spectral_norm, unit
 
 CHECKS = Checks()
 
@@ -152,3 +155,43 @@ def expansion() -> Errors:
 cubic = LAMBDA**3 - (vv + ww) * LAMBDA**2 - (wv**2 + wb**2) * LAMBDA + (wv**2 + wb**2) * ww
 shift = LAMBDA - (vv + ww) / 3
 CHECKS["scalar.depressed"] = matches(theorem6_cases, cubic, shift**3 + eq104 * shift + eq106)
+
+
+def along_descent(c: Linear, rate: float, steps: int) -> Iterator[Linear]:
+    """The networks of a gradient descent (Eqs. 7, 8), the first one included."""
+    for _ in range(steps + 1):
+        yield c
+        step = rate * c.d
+        c = replace(c, v=c.v - step * c.w, w=c.w - step * c.v)
+
+
+def eigenprojectors(c: Linear) -> Tensor:
+    """Projectors on both outlier eigenvectors (Eq. 3) and on both halves of the bulk
+    (Theorem 3)."""
+    found = []
+    for k in (0, 1):
+        z = outlier_vector(c, k)
+        found.append(torch.outer(z, z) / (z @ z))
+    for sign in (1.0, -1.0):
+        u = c.w + sign * c.v
+        half = unit(c.m) - torch.outer(u, u) / (u @ u)
+        mirrored = kron(real([[1.0, sign], [sign, 1.0]]), half)
+        found.append(mirrored / 2)
+    return torch.stack(found)
+
+
+def largest_change(c: Linear, rate: float, steps: int) -> float:
+    """The largest change of a projector from one step to the next."""
+    projectors = [eigenprojectors(network) for network in along_descent(c, rate, steps)]
+    changes = torch.stack(projectors).diff(dim=0)
+    return float(changes.norm(dim=(-2, -1)).max())
+
+
+@CHECKS.clause("scalar.smooth", tolerance=0.05)
+def smooth_eigenvectors() -> Errors:
+    """After Theorem 3: eigenvectors change smoothly over training. Change from step to step of a
+    descent, halved with the step: their ratio less 1/2."""
+    for c in several()[::3]:
+        rate = 0.02 / float(spectral_norm(c.hessian))
+        ratio = largest_change(c, rate / 2, 100) / largest_change(c, rate, 50)
+        yield abs(ratio - 0.5)
