@@ -57,6 +57,11 @@ def verdict(experiment: str, name: str) -> str:
     return str(_answers(experiment).verdict(name))
 
 
+def number_verdict(experiment: str, metric: str, **keys: Any) -> str:
+    """The verdict on one published number."""
+    return str(_answers(experiment).number(metric, "verdict", **keys))
+
+
 def numbers(*experiments: str, verdict: str = "", way: str = "") -> int:
     """How many published numbers of these experiments have the verdict; all that count, without
     one. way: measured in this way alone."""
@@ -313,7 +318,7 @@ def _select(table: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    *(number, statement, verdict, numbers, printed, agreeing, one_digit, uncertain),
+    *(number, statement, verdict, number_verdict, numbers, printed, agreeing, one_digit, uncertain),
     *(missing_cells, replication_seeds, statements, ways, beyond_seeds),
     *(clauses, root_causes),
     *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p, rising),

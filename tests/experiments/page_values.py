@@ -109,7 +109,26 @@ def formulas(group):
 def major_errors():
     """Entries of class A in the published errata."""
     files = (PUBLISHED / "paper_audit").glob("errata_*.md")
-    return sum(len(re.findall(r"^### A\d+\. ", f.read_text(encoding="utf-8"), re.M)) for f in files)
+    return sum(errors(file.stem.removeprefix("errata_"), "A") for file in files)
+
+
+def failing(name):
+    """Statements of the paper that do not hold."""
+    return sum(statements(name, verdict=verdict) for verdict in ("refuted", "minor error"))
+
+
+def errors(paper, kind):
+    """Entries of a class in the published errata of a paper."""
+    text = (PUBLISHED / "paper_audit" / f"errata_{paper}.md").read_text(encoding="utf-8")
+    names = re.findall(rf"^(?:### |\| )({kind}\d+)\b", text, re.M)
+    return len(set(names))
+
+
+def lemmas_with_another_step():
+    """Lemmas of the attention paper whose proof has an entry of class B."""
+    text = (PUBLISHED / "paper_audit" / "errata_attention.md").read_text(encoding="utf-8")
+    places = re.findall(r"^\| B\d+ \| ([^|]*\bproofs?\b[^|]*) \|", text, re.M)
+    return len(set(re.findall(r"\b[A-Z]\.\d+", " ".join(places))))
 
 
 def judged(*names):
@@ -459,6 +478,12 @@ def shift(other, scale=lambda values: values):
 
 def setting_of_hsr(key):
     return setting("experiment/hsr_regularization", f"experiment.{key}")
+
+
+def starting_points():
+    """Sharp and flat starting points of a data set, in hundreds."""
+    found = rows("hsr_regularization", "search", protocol="fitted")
+    return tuple(int(round(found[kind].mean(), -2)) for kind in ("sharp", "flat"))
 
 
 def fastest_gradients():
