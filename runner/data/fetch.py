@@ -39,6 +39,7 @@ from runner.files import locked, move, remove, scratch_path, set_aside, sha256, 
 
 Progress = Callable[[int, int | None], None]
 
+LOGGER = logging.getLogger("hess_run")
 CHUNK = 1 << 16
 ATTEMPTS = 3
 """Tries per address; each goes on where the last one stopped."""
@@ -89,6 +90,12 @@ def fetch_archive(
             if packed.is_file() and md5(packed) == spec.md5:
                 unpack(spec, packed, root)
             else:
+                if packed.is_file():
+                    LOGGER.warning(
+                        "%s: expected MD5 %s, found another: the file is cut or changed and is not "
+                        "used; the archive is downloaded",
+                        *(packed, spec.md5),
+                    )
                 urls = list(mirrors) if spec.url in mirrors else [*mirrors, spec.url]
                 _download(spec, part, urls, progress)
                 unpack(spec, part, root)
@@ -153,9 +160,7 @@ def unpack(spec: Archive, packed: Path, root: Path) -> Path:
         folder = root / spec.folder
         if os.path.lexists(folder):
             place = set_aside(folder, folder.with_name(f"{folder.name}.before"))
-            logging.getLogger("hess_run").warning(
-                "%s was incomplete; it was moved to %s", folder, place
-            )
+            LOGGER.warning("%s was incomplete; it was moved to %s", folder, place)
         move(fresh, folder)
         return folder
     finally:

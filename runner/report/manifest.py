@@ -103,11 +103,14 @@ def is_merged(file: str) -> bool:
 def write(path: Path, content: bytes) -> None:
     """Write a file of a report by one rename; one there that others have written or changed is kept
     under another name."""
+    written = hashlib.sha256(content).hexdigest()
+    is_known = written in _sums(path)
+    if is_known and path.is_file() and path.read_bytes() == content:
+        return  # also where nothing can be written
     if os.path.lexists(path) and not path.is_dir() and not _is_ours(path, content):
         kept = set_aside(path, path.with_name(f"{path.stem}.kept{path.suffix}"))
         LOGGER.warning("%s is not as this program wrote it; kept as %s", path, kept.name)
-    written = hashlib.sha256(content).hexdigest()
-    if written not in _sums(path):
+    if not is_known:
         append_line(path.with_name(SUMS), written)
     write_bytes(path, content)
 

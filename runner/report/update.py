@@ -183,12 +183,12 @@ def report(
     damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
         return collection, [f"{job.name}: {_nothing_stored(collection)}", *damage]
-    claim_outputs(job.outputs)
     update = Update(collection, files)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
     if (found := update.state(update.folder)) is not None:
         update.fill(found[1])
         return collection, [f"{head}, unchanged", *_found(update.folder), *damage]
+    claim_outputs(job.outputs)
     if published is not None and update.copy(published / update.folder.relative_to(job.store.root)):
         return collection, [
             f"{head}, copied from the published results",

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 
 from runner.contract import SettingError, described, plain, short
-from runner.run import launch
+from runner.run import config, launch
 from runner.run.agreement import agreement
 from runner.run.command_line import Call
 from runner.run.config.overrides import Arguments
@@ -18,7 +18,7 @@ from runner.run.loop import end_on_sigterm, was_terminated
 from runner.run.planning import survey
 from runner.run.reports import read_jobs, report_jobs
 from runner.run.streams import say
-from runner.store.job import Job, claim_outputs
+from runner.store.job import PAPER, Job, claim_outputs
 
 
 def run_command(call: Call) -> int:
@@ -35,6 +35,8 @@ def run_command(call: Call) -> int:
 
 def _run(arguments: Arguments, jobs: Sequence[Job], quiet: bool) -> int:
     """Measure what is not stored, then report; the exit status."""
+    for name in {job.name for job in jobs}:
+        config.protocol(name, PAPER)  # the report asks for it: a mistake in it is said before
     lines, open_jobs = survey(jobs)
     lacking = missing_data({id(job.experiment): job.experiment for job in open_jobs}.values())
     able = [job for job in open_jobs if not (lacking and missing_data([job.experiment]))]

@@ -20,6 +20,7 @@ from runner.contract import (
 from runner.run import command_line
 from runner.run.command_line import VERBS, Call
 from runner.run.config import files, preview
+from runner.run.config.compose import profiles
 from runner.run.config.files import comments
 from runner.run.config.types import hints, readable, takes
 from runner.run.nearest import did_you_mean
@@ -86,7 +87,7 @@ def _experiment_lines(name: str) -> list[str]:
         known |= {key: text for key, text in meaning.items() if key not in own}
         lines += _table(type(settings), vars(settings), known, group)
     lines += _figure_lines(experiment)
-    quick = " ".join(map(str, file.body.get("profiles", {}).get("quick", [])))
+    quick = " ".join(profiles(name).get("quick", []))
     lines += [
         "",
         f"profile=quick: {quick or 'the same'}",

@@ -74,6 +74,7 @@ def claim_outputs(root: Path) -> None:
     """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours,
     and writable."""
     check_outputs(root)
+    check_access(root, "outputs")
     try:
         root.mkdir(parents=True, exist_ok=True)
         if not is_claimed(root):
@@ -98,7 +99,8 @@ def read_folder(text: str) -> Path:
 
 
 def check_outputs(root: Path) -> None:
-    """Raise SettingError when `root` cannot serve as output folder; writes nothing."""
+    """Raise SettingError when `root` cannot be an output folder, whether it can be written or
+    not."""
     try:
         check_place(root, "outputs")
         if not is_claimed(root) and root.exists():
@@ -110,8 +112,8 @@ def check_outputs(root: Path) -> None:
 
 
 def check_place(root: Path, key: str) -> None:
-    """Raise SettingError for a folder that cannot be written, and for published results. key: of
-    the command line."""
+    """Raise SettingError for what is no folder, and for published results. key: of the command
+    line."""
     if re.search("[\ud800-\udfff]", str(root)):
         raise SettingError(f"{key}: expected a path in UTF-8, found {short(root)}; choose another")
     place = published_root()
@@ -123,17 +125,26 @@ def check_place(root: Path, key: str) -> None:
         raise SettingError(
             f"{key}: {root} is a link that leads nowhere; choose another with {key}=PATH"
         )
-    place = root
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = _there(root)
     if not place.is_dir():
         raise SettingError(
             f"{key}: expected a folder, found the file {place}; choose another with {key}=PATH"
         )
-    if not os.access(place, os.W_OK | os.X_OK):
+
+
+def check_access(root: Path, key: str) -> None:
+    """Raise SettingError for a folder that cannot be written."""
+    if not os.access(_there(root), os.W_OK | os.X_OK):
         raise SettingError(
             f"{key}: {root} cannot be written; choose another folder with {key}=PATH"
         )
+
+
+def _there(place: Path) -> Path:
+    """A place, or the first folder above it that is there."""
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return place
 
 
 def is_claimed(root: Path) -> bool:

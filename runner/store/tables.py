@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of reading that say something about this process and nothing about the file."""
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+"""Errors of reading that say something about this process and nothing about the file's content."""
 Rows = Sequence[Mapping[str, Any]]
 NO_NUMBER = re.compile(r"\s*[+-]?(nan|inf)\s*", re.IGNORECASE)
 """Texts that stand for a missing and for an infinite float in the files."""

@@ -316,3 +316,14 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
         with refusal(r"expected at most .* bytes, found more", DataError):
             fetched(tmp_path / "b", endless.url)
     assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob(".*.part"))
+
+
+def test_a_cut_archive_that_lies_there_is_named_and_left(tmp_path, monkeypatch, caplog):
+    whole, root = tmp_path / "whole.tar.gz", tmp_path / "data"
+    root.mkdir()
+    whole.write_bytes(PACKED)
+    monkeypatch.setattr(Archive, "url", whole.as_uri())
+    (root / SPEC.file).write_bytes(PACKED[:100])
+    fetch_archive(spec_of(PACKED), root)
+    assert f"{root / SPEC.file}: expected MD5" in caplog.text and "cut or changed" in caplog.text
+    assert (root / SPEC.file).read_bytes() == PACKED[:100]

@@ -105,6 +105,69 @@ def test_what_a_killed_report_left_is_swept_by_the_next_one(report):
     assert report() == (0, []) and not any(path.exists() for path in left)
 
 
+@pytest.fixture
+def read_only(report, monkeypatch):
+    """The same where nothing below outputs/ can be written, as on a disk that is mounted so."""
+
+    def is_inside(path):
+        return isinstance(path, str | Path) and "outputs" in Path(path).parts
+
+    def refusing(call, writes=lambda *arguments, **keywords: True):
+        def refuse(path, *arguments, **keywords):
+            if is_inside(path) and writes(*arguments, **keywords):
+                raise OSError(errno.EROFS, "Read-only file system", str(path))
+            return call(path, *arguments, **keywords)
+
+        return refuse
+
+    def access(path, mode, ask=os.access):
+        return not (is_inside(path) and mode & os.W_OK) and ask(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    for name in ("rename", "replace", "mkdir", "unlink"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    monkeypatch.setattr(
+        "builtins.open", refusing(open, lambda mode="r", *_, **__: mode != "r" and mode != "rb")
+    )
+    return report
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("report",), ("report", "experiment=toy"), ("store", "check"), ("verify", "experiment=toy")],
+    ids=" ".join,
+)
+def test_results_that_cannot_be_written_are_read(words, read_only):
+    before = written()
+    assert read_only(*words) == (0, []) and written() == before
+
+
+@pytest.mark.parametrize(
+    "words", [("experiment=toy", "seed=7"), ("report", "experiment=toy", "figures=svg")]
+)
+def test_results_that_cannot_be_written_are_named_where_something_is_to_be(words, read_only):
+    before = written()
+    status, (*_, line) = read_only(*words)
+    assert status == 2 and "outputs cannot be written" in line and written() == before
+
+
+@pytest.mark.parametrize("words", [("experiment=toy",), ("store", "check", "repair=true")])
+def test_a_cell_that_may_not_be_read_is_named_and_stays(words, report, monkeypatch):
+    path = min(Path("outputs/toy/cells").iterdir())
+
+    def refuse(name, *arguments, read=os.open, **keywords):
+        if Path(name).name == path.name:
+            raise PermissionError(errno.EACCES, "Permission denied", str(name))
+        return read(name, *arguments, **keywords)
+
+    before = path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        status, (line,) = report(*words)
+    assert status == 1 and f"{path}: Permission denied" in line and "give access" in line
+    assert path.read_bytes() == before and not list(path.parent.parent.glob("quarantine/*"))
+
+
 ENDS = {
     OSError(errno.ENOSPC, "No space left on device"): (1, "hess-run: no space left ("),
     KeyboardInterrupt(): (130, "hess-run: interrupted"),

@@ -252,6 +252,15 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _profile_words(name: str, profile: str) -> list[str]:
     """The overrides that an experiment's file lists for a profile."""
+    listed = profiles(name)
+    if profile != "paper" and profile not in listed:
+        where = files.shown(experiment_file(name).path)
+        raise SettingError(f"profile={profile}: {where} has no profiles.{profile}")
+    return qualified([f"experiment={name}", *listed.get(profile, [])])[1:]
+
+
+def profiles(name: str) -> Mapping[str, list[str]]:
+    """The overrides of each profile that an experiment's file lists. Raises SettingError."""
     file = experiment_file(name)
     where = files.shown(file.path)
     listed = file.body.get("profiles", {})
@@ -259,16 +268,14 @@ def _profile_words(name: str, profile: str) -> list[str]:
         raise SettingError(
             f"{where}: expected keys and values under profiles, found {short(listed)}"
         )
-    if profile != "paper" and profile not in listed:
-        raise SettingError(f"profile={profile}: {where} has no profiles.{profile}")
-    words = listed.get(profile, [])
-    if not isinstance(words, list) or not all(
-        isinstance(word, str) and "=" in word for word in words
-    ):
-        raise SettingError(
-            f"{where}: profiles.{profile}: expected a list of key=value, found {short(words)}"
-        )
-    return qualified([f"experiment={name}", *words])[1:]
+    for profile, words in listed.items():
+        if not isinstance(words, list) or not all(
+            isinstance(word, str) and "=" in word for word in words
+        ):
+            raise SettingError(
+                f"{where}: profiles.{profile}: expected a list of key=value, found {short(words)}"
+            )
+    return listed
 
 
 def build_experiment(

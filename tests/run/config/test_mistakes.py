@@ -125,6 +125,25 @@ def test_a_list_over_keys_and_values_is_named(toy_conf, empty):
     assert not wrong(status, err, clear(empty)) and status == 2 and "toy.yaml: dataset" in err
 
 
+@pytest.mark.parametrize("listed", ["3", "[1]", "{quick: 3}", "{quick: [1]}"])
+def test_profiles_of_another_form_are_named(toy_conf, empty, listed):
+    path = toy_conf / "experiment" / "toy.yaml"
+    text, _, _ = path.read_text().partition("profiles:")
+    path.write_text(f"{text}profiles: {listed}\n")
+    for words in ("show toy", "plan experiment=toy profile=quick"):
+        status, err = call(words.split())
+        assert not wrong(status, err, clear(empty)) and "toy.yaml" in err and "profiles" in err
+
+
+def test_a_mistake_in_the_settings_of_the_paper_ends_a_quick_run_before_it_measures(
+    toy_conf, empty
+):
+    path = toy_conf / "experiment" / "toy.yaml"
+    path.write_text(path.read_text().replace("samples: 20", "samples: 0"))
+    status, err = call(["experiment=toy", "profile=quick"])
+    assert not wrong(status, err, clear(empty)) and status == 2 and "samples" in err
+
+
 WRONG_VALUES = ["'", "{", "[1", "1", "null", "[]", "{a:1}", "${x}", "???"]
 WRONG_ROWS = """\
 1
