@@ -1,9 +1,8 @@
 """The one place that replaces, sets aside and removes files and folders.
 
 Nothing that this program did not write is removed or replaced. A file is removed only where the
-caller recognises it (a recorded SHA-256, a name that no other program gives); a folder only when
-nothing is left in it. Links are never followed. What is removed from is never a root, a home, the
-working folder, a git repository or a store.
+caller recognises it (a recorded SHA-256, a name that no other program gives); a link and a folder
+never.
 """
 
 from __future__ import annotations
@@ -20,10 +19,6 @@ from pathlib import Path
 
 MARKER = ".hess-run.json"
 """Says, in a folder, what this program made it for."""
-CELLS = ("cells/*.zip", "cells/*/cell.json")
-"""Where the folder of an experiment has its cells: files, or folders of version 0.3.0."""
-STORES = ("cells.zip", "*/cells.zip", *CELLS, *(f"*/{cell}" for cell in CELLS))
-"""Where a folder with measured cells has them."""
 SCRATCH = re.compile(r"\..+\.(\d+)@([\w.-]+)\.hess-run")
 
 
@@ -80,62 +75,12 @@ def sync_folder(folder: Path) -> None:
         os.close(number)
 
 
-def remove(path: Path, is_ours: Callable[[Path], bool]) -> list[Path]:
-    """Remove a file; of a folder, the files below it that are recognised, and each folder that this
-    leaves empty.
-
-    Parameters
-    ----------
-    path
-        What to remove; nothing happens where there is nothing.
-    is_ours
-        Whether this program wrote a regular file, for the purpose that ends now.
-
-    Returns
-    -------
-    What is left: links, everything not recognised, what cannot be removed for lack of access, and
-    `path` itself where it may not be removed from.
-    """
-    if not os.path.lexists(path):
-        return []
-    if path.is_symlink() or (path.is_dir() and is_protected(path)):
-        return [path]
-    if not path.is_dir():
-        return _remove_file(path, is_ours)
-    left: list[Path] = []
-    for folder, folders, files in os.walk(path, topdown=False):
-        here = Path(folder)
-        left += [here / name for name in folders if (here / name).is_symlink()]
-        for name in files:
-            left += _remove_file(here / name, is_ours)
-        with suppress(OSError):  # not empty, or no access
-            here.rmdir()
-    return left or ([path] if path.exists() else [])
-
-
-def _remove_file(path: Path, is_ours: Callable[[Path], bool]) -> list[Path]:
-    try:
-        if path.is_symlink() or not path.is_file() or not is_ours(path):
-            return [path]
-        path.unlink()
-    except OSError:
-        return [path]
-    return []
-
-
-def is_protected(folder: Path) -> bool:
-    """Whether nothing may be removed from a folder, whatever is in it: the root, a home or the
-    working folder, what contains one of these, a git repository, a store."""
-    place = folder.resolve()
-    homes = (Path.home(), Path.cwd(), Path(os.path.expanduser("~")))
-    if any(home.resolve().is_relative_to(place) for home in homes):
-        return True
-    return (place / ".git").exists() or holds_store(place)
-
-
-def holds_store(folder: Path) -> bool:
-    """Whether measured cells are in a folder, or in one of the folders in it."""
-    return any(next(folder.glob(pattern), None) is not None for pattern in STORES)
+def remove(path: Path, is_ours: Callable[[Path], bool]) -> None:
+    """Remove a file that this program wrote, for the purpose that ends now; a link, a folder, a
+    file that is not recognised and one that cannot be removed stay."""
+    with suppress(OSError):
+        if path.is_file() and not path.is_symlink() and is_ours(path):
+            path.unlink()
 
 
 def is_listed(folder: Path, sums: Mapping[str, str]) -> Callable[[Path], bool]:
@@ -149,54 +94,33 @@ def is_listed(folder: Path, sums: Mapping[str, str]) -> Callable[[Path], bool]:
     return listed
 
 
-def set_aside(path: Path, target: Path, reason: str = "") -> Path:
-    """Move a file or folder to a name that nothing has: `target`, or that with a number; reason:
-    text for <name>.txt.
+def set_aside(path: Path, target: Path) -> Path:
+    """Move a file or folder to a name that nothing has: `target`, or that with a number.
 
     Names are taken by exclusive creation, so that two processes never get the same one.
     """
+    make = Path.mkdir if path.is_dir() and not path.is_symlink() else _create
     for number in itertools.count():
         place = target if number == 0 else target.with_name(f"{target.name}-{number}")
-        made: list[Path] = []
-        try:
-            if reason:
-                _create(place.with_name(f"{place.name}.txt"), f"{reason}\n", made)
-            if path.is_dir() and not path.is_symlink():
-                place.mkdir()
-                made.append(place)
-            else:
-                _create(place, "", made)
+        with suppress(FileExistsError):
+            make(place)
             os.rename(path, place)
             return place
-        except OSError as error:
-            for new in made:
-                new.rmdir() if new.is_dir() else new.unlink()
-            if not isinstance(error, FileExistsError):
-                raise
     raise AssertionError("numbers do not end")
 
 
-def _create(path: Path, text: str, made: list[Path]) -> None:
-    with open(path, "x", encoding="utf-8") as stream:
-        made.append(path)
-        stream.write(text)
+def _create(path: Path) -> None:
+    path.touch(exist_ok=False)
 
 
-def sweep(root: Path, *, below: bool = True) -> None:
-    """Remove half-written files and folders in `root` whose writers, processes of this machine, are
-    gone.
-
-    Those of other machines are left: whether their writers live cannot be told here. cells/ is for
-    the store to sweep. below: in the folders of `root`, too.
-    """
-    for folder, folders, files in os.walk(root):
-        for name in [*files, *folders]:
+def sweep(root: Path) -> None:
+    """Remove the half-written files below `root` whose writers, processes of this machine, are
+    gone. Those of other machines are left: whether their writers live cannot be told here."""
+    for folder, _, files in os.walk(root):
+        for name in files:
             found = SCRATCH.fullmatch(name)
-            if found and found.group(2) == machine() and not is_alive(int(found.group(1))):
-                remove(Path(folder) / name, lambda path: True)
-        folders[:] = [
-            name for name in folders if below and name != "cells" and not SCRATCH.fullmatch(name)
-        ]
+            if found and found[2] == machine() and not is_alive(int(found[1])):
+                remove(Path(folder, name), is_scratch)
 
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EIO)

@@ -35,7 +35,7 @@ from runner.data.cifar import (
     remedy,
 )
 from runner.data.images import DataError
-from runner.files import locked, move, remove, scratch_path, set_aside, sha256, sweep
+from runner.files import locked, move, remove, set_aside, sha256
 
 Progress = Callable[[int, int | None], None]
 
@@ -149,9 +149,8 @@ def unpack(spec: Archive, packed: Path, root: Path) -> Path:
     """Unpack the expected members of an archive, whose MD5 is the published one, into
     root/<folder>, all or nothing; an older folder is moved aside. Raises DataError where one is
     missing."""
-    sweep(root, below=False)
-    fresh = scratch_path(root / spec.folder)
-    fresh.mkdir()
+    fresh = root / f".{spec.folder}.hess-run"  # one that a killed process left is filled again
+    fresh.mkdir(exist_ok=True)
     try:
         _extract(spec, packed, fresh)
         check_files(spec, fresh)
@@ -164,7 +163,8 @@ def unpack(spec: Archive, packed: Path, root: Path) -> Path:
         move(fresh, folder)
         return folder
     finally:
-        remove(fresh, lambda path: True)
+        for file in fresh.glob("*"):
+            remove(file, lambda file: True)
 
 
 def _extract(spec: Archive, packed: Path, target: Path) -> None:

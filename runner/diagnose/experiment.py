@@ -186,7 +186,7 @@ class _Run:
             stored = len(named) - len(missing)
             experiment: Diagnosis = job.experiment  # type: ignore[assignment]
             experiment.costs.update(predict(problem, missing, stored, self.tell))
-        make_ready(store, clean=self.job is None)
+        make_ready(store)
         log = open_log(store, job)
         try:
             outcome = loop(job, store, log, Progress())

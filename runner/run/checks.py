@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from runner.contract import SettingError, one_of
+from runner.files import sweep
 from runner.report.manifest import (
     NAME as MANIFEST,
     changed_files,
@@ -21,9 +22,9 @@ from runner.store.store import Store
 def store_command(call: Call) -> int:
     """hess-run store check [outputs=PATH] [repair=true]
 
-    Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Names the
-    damaged ones, one line each; repair=true moves them to <experiment>/quarantine/, and the next
-    run measures them again. Names the files of reports that have changed, too; the next report
+    Examines every stored cell: its SHA-256 and its id. Names the
+    damaged ones, one line each; repair=true renames them to <id>.zip.damaged, and the next run
+    measures them again. Names the files of reports that have changed, too; the next report
     makes them again. Exit status 1 if anything is damaged.
 
       hess-run store check outputs=outputs/run
@@ -35,9 +36,10 @@ def store_command(call: Call) -> int:
 
 
 def check_store(root: Path, repair: bool = False) -> int:
-    """Examine every stored cell and report; 1 when one is damaged. repair: move damaged cells to
-    quarantine."""
+    """Examine every stored cell and report; 1 when one is damaged. repair: rename damaged
+    cells."""
     check_outputs(root)
+    sweep(root)
     if not root.is_dir() and published_root() is None:
         raise SettingError(
             f"outputs: expected a folder with stored cells, found no {root}; set outputs=PATH; "

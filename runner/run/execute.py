@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from pathlib import Path
 from typing import Any
 
 from runner.run.exit_status import LimitReached, limit
@@ -298,17 +297,11 @@ def _collect(
     return outcome
 
 
-_CLEANED: set[Path] = set()
-"""Stores that this process has swept: a sweep of a thousand jobs need not look through all cells
-for each."""
-
-
 def run(job: Job) -> Outcome:
     """Measure every cell of the job that is not stored yet. Raises LimitReached at a limit of the
     system."""
     store = job.store
-    make_ready(store, clean=store.root not in _CLEANED)
-    _CLEANED.add(store.root)
+    make_ready(store)
     log = open_log(store, job)
     try:
         if job.jobs > 1:

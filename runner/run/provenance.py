@@ -23,7 +23,7 @@ from runner.report.commands import (
 from runner.report.manifest import read_manifest
 from runner.report.page import Page
 from runner.store.archive import published_folder
-from runner.store.cells import CELL_JSON, MOST_META, CellFiles, Damaged
+from runner.store.cells import CELL_JSON, CellFiles, Damaged
 from runner.store.store import Store
 
 Record = Mapping[str, Any]
@@ -242,7 +242,7 @@ def _mean_and_std(mean: Any, row: Record, std: str) -> dict[str, float]:
 def _as_it_is(files: CellFiles, name: str) -> dict[str, Any]:
     """What the cell.json of a damaged cell says."""
     try:
-        record = json.loads(files.read(name, CELL_JSON, MOST_META))
+        record = json.loads(files.read(name, CELL_JSON))
     except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}

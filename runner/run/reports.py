@@ -36,6 +36,7 @@ def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
     jobs = config.build_jobs(arguments)
     for outputs in {job.outputs for job in jobs}:
         check_outputs(outputs)
+        sweep(outputs)  # what killed processes have left
     stores = {job.store.root: job.store for job in jobs}
     for line in filter(None, map(earlier_cells, stores.values())):
         say(line)
@@ -73,9 +74,6 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False, partial: bool = Fal
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     folders = {job.outputs for job in jobs}
-    for outputs in folders:
-        # what a killed report has left: a run that finds all cells stored sweeps nothing
-        sweep(outputs)
     complete = [_report_one(members, any_seed, partial) for members in groups.values()]
     for outputs in folders:
         if is_claimed(outputs):  # a folder without any report has no start page

@@ -1,20 +1,21 @@
 """Stored cells: what makes one unusable, and how it is read, wherever its files are.
 
-A cell is used only if its cell.json says what it must, its id is the hash of its content, and every
-table has the SHA-256 that was recorded when it was written. Neither a place nor a name is trusted.
+A cell is used only if it has the SHA-256 that was recorded when it was written (`sum_of`), and its
+id is the hash of its content. Neither a place nor a name is trusted.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Experiment, short
+from runner.contract import Experiment, described, short
 from runner.store import tables as csv
 from runner.store.identity import digest
 
@@ -23,145 +24,59 @@ if TYPE_CHECKING:
 
 
 CELL_JSON = "cell.json"
-NEEDED: dict[str, type | tuple[type, ...]] = {
-    "experiment": str,
-    "version": int,
-    "settings": dict,
-    "settings_key": str,
-    "params": dict,
-    "seed": int,
-    "threads": int,
-    "device": str,
-    "wall_seconds": (int, float),
-    "cpu_seconds": (int, float),
-    "peak_memory_mib": (int, float),
-    "finished": str,
-    "software": dict,
-    "tables": dict,
-    "sha256": dict,
-}
-"""Key of cell.json -> type."""
-
-_KEYS: dict[str, list[Any]] = {}
-"""Keys of settings that were compared with what they are the hash of: many cells share one."""
-MOST_META = 64 << 20
-"""Bytes of a cell.json, at most."""
-MOST_OVERHEAD = 1 << 20
-MOST_PER_ROW = 16 << 10
-"""Bytes of a table whose cell.json states no sizes, at most."""
+SUM = "sha256"
+"""Key of cell.json: the sum of the cell; in cells of earlier versions one for each table."""
 
 
 class Damaged(ValueError):
     """A cell that cannot be used; the text says what was expected and what was found."""
 
 
-def check_cell(name: str, content: bytes) -> dict[str, Any]:
-    """Meaning of the cell.json of the cell `name`. Raises Damaged."""
-    meta = _parsed(content)
-    for key, kind in NEEDED.items():
-        if not isinstance(meta.get(key), kind):
-            raise Damaged(f"cell.json: expected {key}, found {short(meta.get(key))}")
-    _check_identity(name, meta)
-    _check_sizes(meta)
-    for table in meta["tables"]:
-        if not csv.TABLE_NAME.fullmatch(table):
-            raise Damaged(
-                f"cell.json: expected table names of a-z, 0-9 and _, found {short(table)}"
-            )
-    return meta
+def file_of(table: str) -> str:
+    """Name of the file of a table in a cell."""
+    return f"{table}.csv.gz"
 
 
-def _parsed(content: bytes) -> dict[str, Any]:
-    try:
-        meta = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise Damaged(f"cell.json: expected JSON ({error})") from error
-    if not isinstance(meta, dict):
-        raise Damaged("cell.json: expected keys and values")
-    return meta
+def sum_of(meta: Mapping[str, Any], tables: Mapping[str, bytes]) -> str:
+    """SHA-256 of a cell: of everything that cell.json says, the sum itself apart, and of its tables
+    (name -> .csv.gz) in the order of their names."""
+    about = {key: value for key, value in meta.items() if key != SUM}
+    whole = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for table in sorted(tables):
+        whole.update(hashlib.sha256(tables[table]).digest())
+    return whole.hexdigest()
 
 
-def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
-    """The id and the key of the settings are hashes of what cell.json says (`Identity`)."""
-    key = meta["settings_key"]
-    content = [meta[k] for k in ("experiment", "version", "settings", "threads", "device")]
-    if _KEYS.get(key) != content:
-        if (expected := digest(content)) != key:
-            raise Damaged(
-                f"cell.json: expected settings_key {expected} for its settings, found {short(key)}"
-            )
-        _KEYS[key] = content
-    expected = digest([key, meta["params"], meta["seed"]])
-    if expected != name or meta.get("id", name) != name:
-        raise Damaged(f"expected the name and id {expected} for its settings, parameters and seed")
-
-
-def most_bytes(meta: Mapping[str, Any], table: str) -> tuple[int, int]:
-    """The most bytes that a table may have, as stored and unpacked: what cell.json states under
-    sizes.
-
-    Cells of version 0.2 and before state none: their rows have to do, of which none has 400 bytes.
-    """
-    stated = meta.get("sizes", {}).get(table)
-    if stated is not None:
-        return stated[0], stated[1]
-    return (most := MOST_OVERHEAD + MOST_PER_ROW * int(meta["tables"][table])), most
-
-
-def _check_sizes(meta: Mapping[str, Any]) -> None:
-    sizes = meta.get("sizes", {})
-    pairs = sizes.values() if isinstance(sizes, dict) else [None]
-    whole = all(isinstance(rows, int) for rows in meta["tables"].values())
-    for pair in pairs:
-        whole = whole and isinstance(pair, list) and [type(n) for n in pair] == [int, int]
-    if not whole:
-        raise Damaged(f"cell.json: expected numbers of rows and bytes, found {short(sizes)}")
-
-
-def unpacked(content: bytes, file: str, most: int) -> bytes:
-    """Content of a .csv.gz file. Raises Damaged, before memory is full, for one of more than `most`
-    bytes."""
-    stream = zlib.decompressobj(wbits=31)
-    try:
-        text = stream.decompress(content, most + 1)
-    except zlib.error as error:
-        raise Damaged(f"{file}: cannot be unpacked ({error})") from error
-    if len(text) > most or not stream.eof or stream.unused_data:
-        raise Damaged(f"{file}: expected {most} bytes at most and one table, found another content")
-    return text
-
-
-def check_tables(meta: Mapping[str, Any], read: Callable[[str, int], bytes]) -> None:
-    """Check the tables of a cell against their checksums.
-
-    read: content of a file, by its name and the most bytes that it may have. Raises Damaged.
-    """
-    sums = meta["sha256"]
-    if set(sums) != set(meta["tables"]):
-        raise Damaged(
-            f"cell.json: expected one SHA-256 for each of its tables, found {short(sums)}"
-        )
-    for table in meta["tables"]:
-        file = f"{table}.csv.gz"
-        stored, full = most_bytes(meta, table)
-        content = read(file, stored)
-        if hashlib.sha256(content).hexdigest() != sums[table]:
-            raise Damaged(f"{file}: is not the table that was stored (SHA-256 differs)")
-        if int.from_bytes(content[-4:], "little") > full:  # what gzip says of its content
-            raise Damaged(f"{file}: expected {full} bytes at most when unpacked")
+def _check(name: str, meta: Mapping[str, Any], tables: Mapping[str, bytes]) -> None:
+    """Raise Damaged where a cell is not what was stored under this name."""
+    if not all(map(csv.TABLE_NAME.fullmatch, tables)):
+        raise Damaged(f"expected table names of a-z, 0-9 and _, found {short(', '.join(tables))}")
+    expected = meta[SUM]
+    found: Any = sum_of(meta, tables)
+    if isinstance(expected, dict):
+        found = {table: hashlib.sha256(tables[table]).hexdigest() for table in tables}
+    if found != expected:
+        raise Damaged("is not what was stored (SHA-256 differs)")
+    content = [meta[key] for key in ("experiment", "version", "settings", "threads", "device")]
+    key = digest(content)
+    cell_id = digest([key, meta["params"], meta["seed"]])
+    if (name, meta["settings_key"]) != (cell_id, key):
+        raise Damaged(f"expected the name and id {cell_id} for its settings, parameters and seed")
 
 
 class CellFiles(ABC):
     """The cells of one experiment in one place.
 
-    experiment: its name, "" for any. damaged: cell -> why it cannot be used, for every damaged cell
-    that was read.
+    experiment: its name, "" for any. most: bytes that a file may have, packed or not. damaged: cell
+    -> why it cannot be used, for every damaged cell that was read.
     """
+
+    most = sys.maxsize
 
     def __init__(self, experiment: str = "") -> None:
         self.experiment = experiment
         self.damaged: dict[str, str] = {}
-        self._checked: dict[str, Any] = {}
+        self._whole: dict[str, tuple[Any, Stored]] = {}
 
     @abstractmethod
     def names(self) -> Collection[str]:
@@ -172,9 +87,8 @@ class CellFiles(ABC):
         """Whether there is something under this name, usable or not."""
 
     @abstractmethod
-    def read(self, name: str, file: str, most: int) -> bytes:
-        """Content of a file of a cell. Raises Damaged, unread, for one of more than `most`
-        bytes."""
+    def read(self, name: str, file: str) -> bytes:
+        """Content of a file of a cell. Raises Damaged."""
 
     @abstractmethod
     def size(self, name: str) -> int:
@@ -184,25 +98,27 @@ class CellFiles(ABC):
     def stamp(self, name: str) -> Any:
         """A value that changes when the cell is replaced."""
 
-    def meta(self, name: str) -> dict[str, Any]:
-        """Content of cell.json, checked. Raises Damaged."""
-        meta = check_cell(name, self.read(name, CELL_JSON, MOST_META))
-        found = meta["experiment"]
-        if self.experiment not in ("", found):
-            raise Damaged(f"expected a cell of {self.experiment}, found one of {short(found)}")
-        return meta
-
     def cell(self, name: str) -> Stored:
-        """A usable cell. Raises Damaged.
-
-        The checksums of tables are computed once for each stamp.
-        """
+        """A usable cell, checked once for each stamp. Raises Damaged."""
         stamp = self.stamp(name)
-        cell = Stored(name, self.meta(name), self)
-        if name not in self._checked or self._checked[name] != stamp:
-            check_tables(cell.meta, lambda file, most: self.read(name, file, most))
-            self._checked[name] = stamp
-        return cell
+        if name not in self._whole or self._whole[name][0] != stamp:
+            self._whole[name] = (stamp, self._read(name))
+        return self._whole[name][1]
+
+    def _read(self, name: str) -> Stored:
+        try:
+            meta = json.loads(self.read(name, CELL_JSON))
+            tables = {table: self.read(name, file_of(table)) for table in meta["tables"]}
+            _check(name, meta, tables)
+        except Damaged:
+            raise
+        # what is no cell.json, in whatever way
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise Damaged(f"{CELL_JSON}: expected that of a cell ({described(error)})") from error
+        if self.experiment not in ("", meta["experiment"]):
+            found = short(meta["experiment"])
+            raise Damaged(f"expected a cell of {self.experiment}, found one of {found}")
+        return Stored(name, meta, self)
 
     def usable(self, name: str) -> Stored | None:
         """The cell, or None where there is none that can be used; `damaged` then has the reason."""
@@ -226,23 +142,22 @@ class Stored:
     meta: Mapping[str, Any]
     files: CellFiles
 
-    def file_names(self) -> list[str]:
-        """Names of its files."""
-        return [CELL_JSON, *(f"{name}.csv.gz" for name in self.meta["tables"])]
-
     def entries(self) -> list[tuple[str, bytes]]:
         """Every file, by its name in an archive. Raises Damaged."""
-        return [
-            (f"{self.id}/{f}", self.files.read(self.id, f, MOST_META)) for f in self.file_names()
-        ]
+        names = [CELL_JSON, *map(file_of, self.meta["tables"])]
+        return [(f"{self.id}/{file}", self.files.read(self.id, file)) for file in names]
 
     def content(self, name: str) -> bytes:
         """A table as it is stored (.csv.gz). Raises Damaged."""
-        return self.files.read(self.id, f"{name}.csv.gz", most_bytes(self.meta, name)[0])
+        return self.files.read(self.id, file_of(name))
 
     def text(self, name: str) -> bytes:
-        """A table as CSV. Raises Damaged."""
-        return unpacked(self.content(name), f"{name}.csv.gz", most_bytes(self.meta, name)[1])
+        """A table as CSV. Raises Damaged, before memory is full, for one that is too large."""
+        stream = zlib.decompressobj(wbits=31)
+        text = stream.decompress(self.content(name), self.files.most)
+        if not stream.eof:
+            raise Damaged(f"{name}: expected {self.files.most} bytes at most when unpacked")
+        return text
 
     def table(self, name: str) -> pd.DataFrame:
         return csv.read_many([self.text(name)])

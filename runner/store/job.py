@@ -6,13 +6,12 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from runner.contract import Cell, Experiment, SettingError, short, typed_path
-from runner.files import CELLS as IN_EXPERIMENT, MARKER, is_scratch, write_bytes
+from runner.files import MARKER, is_scratch, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import CELLS, PUBLISHED, published_root
 from runner.store.identity import Identity
@@ -74,7 +73,8 @@ def claim_outputs(root: Path) -> None:
     """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours,
     and writable."""
     check_outputs(root)
-    check_access(root, "outputs")
+    if not os.access(_there(root), os.W_OK | os.X_OK):
+        raise SettingError(f"outputs: {root} cannot be written; choose another with outputs=PATH")
     try:
         root.mkdir(parents=True, exist_ok=True)
         if not is_claimed(root):
@@ -101,43 +101,24 @@ def read_folder(text: str) -> Path:
 def check_outputs(root: Path) -> None:
     """Raise SettingError when `root` cannot be an output folder, whether it can be written or
     not."""
+    published = published_root()
     try:
-        check_place(root, "outputs")
-        if not is_claimed(root) and root.exists():
+        if re.search("[\ud800-\udfff]", str(root)):
+            raise SettingError(f"outputs: expected a path in UTF-8, found {short(root)}")
+        if published and Path(os.path.realpath(root)).is_relative_to(published.resolve()):
+            raise SettingError(
+                f"outputs: {root} holds published results; only hess-run publish writes there"
+            )
+        if root.is_symlink() and not root.exists():
+            raise SettingError(f"outputs: {root} is a link that leads nowhere; choose another")
+        if not (place := _there(root)).is_dir():
+            raise SettingError(f"outputs: expected a folder, found the file {place}")
+        if root.exists() and not is_claimed(root):
             _check_content(root)
     except OSError as error:
         raise SettingError(
             f"outputs: {root!s:.80} cannot be used ({error.strerror}); choose outputs=PATH"
         ) from error
-
-
-def check_place(root: Path, key: str) -> None:
-    """Raise SettingError for what is no folder, and for published results. key: of the command
-    line."""
-    if re.search("[\ud800-\udfff]", str(root)):
-        raise SettingError(f"{key}: expected a path in UTF-8, found {short(root)}; choose another")
-    place = published_root()
-    if place is not None and Path(os.path.realpath(root)).is_relative_to(place.resolve()):
-        raise SettingError(
-            f"{key}: {root} holds published results; only hess-run publish writes there"
-        )
-    if root.is_symlink() and not root.exists():
-        raise SettingError(
-            f"{key}: {root} is a link that leads nowhere; choose another with {key}=PATH"
-        )
-    place = _there(root)
-    if not place.is_dir():
-        raise SettingError(
-            f"{key}: expected a folder, found the file {place}; choose another with {key}=PATH"
-        )
-
-
-def check_access(root: Path, key: str) -> None:
-    """Raise SettingError for a folder that cannot be written."""
-    if not os.access(_there(root), os.W_OK | os.X_OK):
-        raise SettingError(
-            f"{key}: {root} cannot be written; choose another folder with {key}=PATH"
-        )
 
 
 def _there(place: Path) -> Path:
@@ -175,14 +156,9 @@ def _check_content(root: Path) -> None:
     the marker is written again, as after a kill at the very beginning or a clean-up that took the
     dot files along."""
     others = [path for path in root.iterdir() if path.name not in OWN and not is_scratch(path)]
-    if others and not any(_cells(root)):
+    stores = (*root.glob("*/cells/*.zip"), *root.glob(f"{PUBLISHED}/*/{CELLS}"))
+    if others and not stores:
         raise SettingError(
             f"outputs: {root} holds files that are not hess-run's (no {MARKER}); "
             "choose an empty folder with outputs=PATH"
         )
-
-
-def _cells(root: Path) -> Iterator[Path]:
-    for cell in IN_EXPERIMENT:
-        yield from root.glob(f"*/{cell}")
-    yield from root.glob(f"{PUBLISHED}/*/{CELLS}")  # outputs/ of a clone

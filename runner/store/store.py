@@ -3,7 +3,7 @@ cells.
 
     <outputs>/.hess-run.json                    says that this folder belongs to hess-run
     <outputs>/<experiment>/cells/<id>.zip       cell.json and <table>.csv.gz, by one rename
-    <outputs>/<experiment>/quarantine/          damaged cells with the reason; never used or deleted
+    <outputs>/<experiment>/cells/<id>.zip.damaged-N   damaged cells; never used or deleted
     <outputs>/<experiment>/failures/<id>.json   the error of a cell that failed; it is tried again
     <outputs>/<experiment>/checkpoints/         states of long trainings
     <outputs>/<experiment>/logs/                one file a job
@@ -17,7 +17,6 @@ published cells (`archive`), which is never written here.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -27,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import SettingError
-from runner.files import locked, machine, remove, set_aside, sync_folder, write_bytes
+from runner.files import is_scratch, locked, machine, remove, set_aside, sync_folder, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import archive_bytes, published_cells
-from runner.store.cells import CELL_JSON, CellFiles, Stored, merge
+from runner.store.cells import CELL_JSON, SUM, CellFiles, Stored, file_of, merge, sum_of
 from runner.store.checkpoints import DiskCheckpoints
 from runner.store.identity import digest
 from runner.store.working import Working
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "Stored", "merge"]
 
-QUARANTINE = "quarantine"
 EXPERIMENT = "the cells of an experiment"
 DIAGNOSIS = "a diagnosis"
 """Kinds of folders, in the words of messages."""
@@ -138,16 +136,15 @@ class Store:
         return _first(self.layers, name)
 
     def quarantine(self, name: str) -> str:
-        """Move what lies under a cell's name away, with the reason next to it; returns one line
-        that says so."""
-        folder = self.root / QUARANTINE
-        folder.mkdir(parents=True, exist_ok=True)
+        """Give what lies under a cell's name another one, by which it is neither used nor deleted;
+        returns one line that says so."""
         reason = self.working.damaged.pop(name)
-        place = self.working.path(name)
-        moved = set_aside(place, folder / place.name, reason)
+        try:
+            place = f"moved to {_put_away(self.working.path(name))}"
+        except OSError as error:
+            place = f"left where it is, {error.strerror}"
         return (
-            f"{self.experiment}: damaged cell {name} moved to {moved} ({reason}); "
-            "it counts as not measured"
+            f"{self.experiment}: damaged cell {name} {place} ({reason}); it counts as not measured"
         )
 
     @contextmanager
@@ -191,18 +188,12 @@ class Store:
     ) -> None:
         """Store a cell by one rename; the caller holds its lock. An earlier cell of the id is
         replaced whole."""
-        entries = []
-        sums = {}
-        sizes = {}
-        for name, table in tables.items():
-            text = csv.to_bytes(table)
-            content = csv.compressed(text)
-            entries.append((f"{cell_id}/{name}.csv.gz", content))
-            sums[name] = hashlib.sha256(content).hexdigest()
-            sizes[name] = [len(content), len(text)]
-        rows = {k: len(v) for k, v in tables.items()}
-        about = {"tables": rows, "sha256": sums, "sizes": sizes, "status": "ok"}
-        record = json.dumps({**meta, "id": cell_id, **about}, indent=1, sort_keys=True)
+        files = {name: csv.compressed(csv.to_bytes(table)) for name, table in tables.items()}
+        rows = {name: len(table) for name, table in tables.items()}
+        # as it will be read: JSON has lists and texts where Python has tuples and other keys
+        about = json.loads(json.dumps({**meta, "id": cell_id, "tables": rows, "status": "ok"}))
+        record = json.dumps({**about, SUM: sum_of(about, files)}, indent=1, sort_keys=True)
+        entries = [(f"{cell_id}/{file_of(name)}", content) for name, content in files.items()]
         self.put(cell_id, [*entries, (f"{cell_id}/{CELL_JSON}", record.encode() + b"\n")])
         remove(self.failures / f"{cell_id}.json", lambda file: _record(file) is not None)
 
@@ -211,15 +202,12 @@ class Store:
         unless it is a whole cell of this id and nothing else."""
         path = self.working.path(cell_id)
         if os.path.lexists(path) and not self.working.is_replaceable(cell_id):
-            self.keep(path, "replaced, and not a cell that is whole, alone and one's own")
+            moved = _put_away(path)
+            LOGGER.warning("%s is not a whole cell alone and one's own; moved to %s", path, moved)
+        for left in self.cells.glob(f".{path.name}.*"):  # no other process writes this cell
+            remove(left, is_scratch)
         write_bytes(path, archive_bytes(entries))
         sync_folder(self.cells)
-
-    def keep(self, path: Path, reason: str) -> None:
-        """Move what is neither used nor deleted to quarantine/, and say so."""
-        place = self.root / QUARANTINE / path.name.lstrip(".")
-        place.parent.mkdir(exist_ok=True)
-        LOGGER.warning("%s: %s; moved to %s", path, reason, set_aside(path, place, reason))
 
     def record_failure(self, cell_id: str, record: Mapping[str, Any]) -> None:
         """Remember why a cell failed; it will be tried again by the next run."""
@@ -236,6 +224,10 @@ class Store:
     def checkpoints(self, key: Mapping[str, Any]) -> DiskCheckpoints:
         """States of the training that `key` describes."""
         return DiskCheckpoints(self.states / digest(dict(key)))
+
+
+def _put_away(path: Path) -> Path:
+    return set_aside(path, path.with_name(f"{path.name}.damaged"))
 
 
 def _first(layers: Iterable[CellFiles], name: str) -> Stored | None:

@@ -1,57 +1,39 @@
-"""Before cells are written: folders that are there, have one owner and can be written; what killed
-writers left.
-"""
+"""Before cells are written: folders that are there, have one owner and can be written."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 
 from runner.contract import SettingError
-from runner.files import remove, sweep, write_bytes
+from runner.files import write_bytes
 from runner.store.cells import CELL_JSON
-from runner.store.store import DIAGNOSIS, EXPERIMENT, QUARANTINE, Store
+from runner.store.store import DIAGNOSIS, EXPERIMENT, Store
 from runner.store.tables import json_of
 
 OWNER = ".owner.json"
 """Says what the folder of an experiment holds."""
-UNFINISHED = re.compile(r"\.(\w+)\.zip\.\d+@[\w.-]+\.hess-run")
 
 
-def make_ready(store: Store, *, clean: bool = True) -> None:
-    """Make the folders of a store; clean: and remove what killed writers left behind.
-
-    Raises SettingError for a file in the way, for a folder that cannot be written, and for one of
-    another kind.
-    """
+def make_ready(store: Store) -> None:
+    """Make the folders of a store. Raises SettingError for a file in the way, for a folder that
+    cannot be written, and for one of another kind."""
     _check_owner(store)
-    folders = (store.cells, store.failures, store.logs, store.locks)
-    for folder in folders:
-        _make(store, folder)
-    for folder in (*folders, store.root / QUARANTINE):
-        if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+    for folder in (store.cells, store.failures, store.logs, store.locks):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            file = store.root if store.root.is_file() else folder
+            raise SettingError(
+                f"outputs: expected a folder, found the file {file}; move it away"
+            ) from error
+        except PermissionError as error:
+            raise SettingError(_no_access(folder)) from error
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             raise SettingError(_no_access(folder))
     if not (store.root / OWNER).exists():
         write_bytes(store.root / OWNER, json.dumps({"kind": store.kind}).encode() + b"\n")
-    if clean:
-        sweep(store.root)
-        for path in unfinished(store):
-            _finish(store, path)
-
-
-def _make(store: Store, folder: Path) -> None:
-    """Make a folder, or raise SettingError for what is in the way."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        file = store.root if store.root.is_file() else folder
-        raise SettingError(
-            f"outputs: expected a folder, found the file {file}; move it away"
-        ) from error
-    except PermissionError as error:
-        raise SettingError(_no_access(folder)) from error
 
 
 def _no_access(folder: Path) -> str:
@@ -68,23 +50,6 @@ def _check_owner(store: Store) -> None:
     if owner in (EXPERIMENT, DIAGNOSIS) and owner != store.kind:
         key = "name" if store.kind == DIAGNOSIS else "outputs"
         raise SettingError(f"{key}: {store.root} holds {owner}; choose another with {key}=")
-
-
-def unfinished(store: Store) -> list[Path]:
-    """What was being written when a process was killed, or is being written."""
-    return sorted(path for path in store.cells.glob(".*") if UNFINISHED.fullmatch(path.name))
-
-
-def cell_of(path: Path) -> str:
-    """The cell that an unfinished file belongs to."""
-    found = UNFINISHED.fullmatch(path.name)
-    return found[1] if found else ""
-
-
-def _finish(store: Store, path: Path) -> None:
-    with store.lock(cell_of(path)) as mine:
-        if mine:
-            remove(path, lambda file: True)
 
 
 def cells_as_folders(store: Store) -> tuple[int, float]:

@@ -35,8 +35,8 @@ class Working(CellFiles):
         own = [name for name in listed if name.endswith(SUFFIX) and not name.startswith(".")]
         return [name.removesuffix(SUFFIX) for name in own]
 
-    def read(self, name: str, file: str, most: int) -> bytes:
-        return self._archive(name).read(name, file, most)
+    def read(self, name: str, file: str) -> bytes:
+        return self._archive(name).read(name, file)
 
     def size(self, name: str) -> int:
         try:
@@ -61,7 +61,7 @@ class Working(CellFiles):
         cell = self.usable(name)
         if cell is None or path.is_symlink() or not os.access(path, os.W_OK):
             return False
-        own = [f"{name}/{file}" for file in cell.file_names()]
+        own = [file for file, _ in cell.entries()]
         return sorted(self._archive(name).entries()) == sorted(own)
 
     def _archive(self, name: str) -> Archive:
@@ -70,7 +70,7 @@ class Working(CellFiles):
 
 @lru_cache(maxsize=1)
 def _opened(path: Path, *state: int) -> Archive:
-    """The zip file that was read last: more would be too many open files."""
+    """The zip file that was read last."""
     return Archive(path)
 
 

@@ -76,7 +76,9 @@ def shown(words: str) -> tuple[int, list[str]]:
 PARTS: dict[str, Callable[[int, float], Count]] = {
     "kills": kills,
     "damage": partial(
-        pytest, "tests/store tests/run/test_damage_around.py tests/report/test_update.py"
+        pytest,
+        "tests/store tests/run/test_damage_around.py tests/report/test_update.py",
+        cases=1000,
     ),
     "archives": partial(
         pytest, "tests/attack/test_archives.py tests/data/test_fetch.py", cases=300

@@ -82,9 +82,9 @@ def resume(outputs: Path, seeds: int) -> None:
 def loops(outputs: Path, seeds: int) -> None:
     """The loop over the stored cells of every seed: what a sweep with one new cell a seed adds to
     that."""
-    for number, job in enumerate(jobs(outputs, seeds)):
+    for job in jobs(outputs, seeds):
         store = job.store
-        make_ready(store, clean=number == 0)
+        make_ready(store)
         assert all(store.has(cell_id) for cell_id, _ in job.cells())
 
 

@@ -165,7 +165,7 @@ def test_a_cell_that_may_not_be_read_is_named_and_stays(words, report, monkeypat
         patch.setattr(os, "open", refuse)
         status, (line,) = report(*words)
     assert status == 1 and f"{path}: Permission denied" in line and "give access" in line
-    assert path.read_bytes() == before and not list(path.parent.parent.glob("quarantine/*"))
+    assert path.read_bytes() == before and not list(path.parent.glob("*.damaged"))
 
 
 ENDS = {

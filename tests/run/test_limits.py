@@ -98,7 +98,7 @@ def test_a_limit_is_one_line_and_the_next_run_is_whole(name, started, undisturbe
         ended = forked(RUN, work, command_environment(), prepare)
         if ended.returncode != 0:
             is_limit(ended, name)
-            assert not list(work.rglob("*.tmp")) and not list(work.rglob("quarantine"))
+            assert not list(work.rglob("*.tmp")) and not list(work.rglob("*.damaged"))
             reached += 1
         assert forked(RUN, work, command_environment()).returncode == 0
         assert content(work) == undisturbed

@@ -12,13 +12,13 @@ from runner.run.execute import run
 from runner.run.publish import publish
 from runner.run.reports import report_jobs
 from runner.store.store import DIAGNOSIS, Store
-from runner.store.upkeep import OWNER, make_ready, unfinished
+from runner.store.upkeep import OWNER, make_ready
 from tests.errors import refusal
 from tests.run.conftest import TWO_CELLS
 
 THEIRS = """
 notes.txt thesis.zip mine.csv .hidden figures/mine.png figures/mine.pdf tables/mine.csv cells/README
-checkpoints/best.pt failures/notes.json quarantine/notes.txt logs/mine.log .locks/a
+checkpoints/best.pt failures/notes.json logs/mine.log .locks/a
 """
 
 
@@ -106,7 +106,7 @@ def test_whatever_is_changed_in_a_report_is_kept_and_what_is_not_is_replaced(
         assert caplog.text.count("kept as") == len(files)
 
 
-def test_a_replaced_cell_with_files_of_others_is_kept_in_quarantine(outputs):
+def test_a_replaced_cell_with_files_of_others_is_kept(outputs):
     run(jobs(outputs)[0])
     store = Store(outputs, "toy")
     one, two = (store.working.path(name) for name in store.names())
@@ -117,10 +117,10 @@ def test_a_replaced_cell_with_files_of_others_is_kept_in_quarantine(outputs):
     before = [path.read_bytes() for path in (one, elsewhere)]
     assert all(store.has(name) for name in store.names())
     assert not run(jobs(outputs, "force=true")[0]).failed
-    kept = [store.root / "quarantine" / path.name for path in (one, two)]
+    kept = [path.with_name(f"{path.name}.damaged") for path in (one, two)]
     assert [kept[0].read_bytes(), elsewhere.read_bytes()] == before
     assert kept[1].is_symlink() and kept[1].resolve() == elsewhere
-    assert all(store.has(name) for name in store.names()) and not unfinished(store)
+    assert all(store.has(name) for name in store.names())
 
 
 @pytest.mark.parametrize("mine", [False, True])

@@ -3,7 +3,6 @@ all is mended."""
 
 import dataclasses
 import gzip
-import hashlib
 import json
 import os
 import pickle
@@ -19,8 +18,8 @@ from runner.contract import SettingError
 from runner.files import MARKER, scratch_path
 from runner.run.checks import check_store
 from runner.run.execute import run
-from runner.store.archive import Archive
-from runner.store.cells import Damaged, Stored
+from runner.store.archive import Archive, Published, archive_bytes
+from runner.store.cells import SUM, Damaged, sum_of
 from runner.store.checkpoints import DiskCheckpoints
 from runner.store.compare import compare
 from runner.store.job import Job, check_outputs, claim_outputs
@@ -28,7 +27,7 @@ from runner.store.store import Store
 from runner.store.upkeep import make_ready
 from tests.errors import refusal
 from tests.run.conftest import cell_tables, entries_of, opened
-from tests.store.conftest import TOY, flipped
+from tests.store.conftest import TOY, as_before, flipped
 
 
 def edited(path, change):
@@ -42,14 +41,6 @@ def described(cell, **changes):
     """Change keys of cell.json; None removes one."""
     meta = json.loads((cell / "cell.json").read_text()) | changes
     (cell / "cell.json").write_text(json.dumps({k: v for k, v in meta.items() if v is not None}))
-
-
-def with_table(cell, content, **changes):
-    """Another table with its sum, and changes of cell.json."""
-    (cell / "numbers.csv.gz").write_bytes(content)
-    sums = json.loads((cell / "cell.json").read_text())["sha256"]
-    sums["numbers"] = hashlib.sha256(content).hexdigest()
-    described(cell, sha256=sums, **changes)
 
 
 def changed(path, change):
@@ -224,8 +215,8 @@ def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
     err = capsys.readouterr().err
     none(lambda name: f"damaged cell {name} moved to" not in err)
     assert cell_tables(job.outputs) == cell_tables(wanted.outputs)
-    quarantined = {p.name for p in (store.root / "quarantine").iterdir()}
-    assert quarantined == {f"{name}.zip{end}" for name in damaged for end in ("", ".txt")}
+    kept = {path.name for path in store.cells.iterdir() if path.suffix == ".damaged"}
+    assert kept == {f"{name}.zip.damaged" for name in damaged}
     assert check_store(job.outputs) == 0
 
 
@@ -247,7 +238,7 @@ def test_records_and_locks_that_cannot_be_read(store):
         make_ready(store)
 
 
-@pytest.mark.parametrize("folder", ["cells", "failures", "logs", ".locks", "quarantine"])
+@pytest.mark.parametrize("folder", ["cells", "failures", "logs", ".locks"])
 def test_a_folder_without_access_is_named_before_anything_is_measured(outputs, monkeypatch, folder):
     place = outputs / "toy" / folder
     place.mkdir(exist_ok=True)
@@ -292,7 +283,7 @@ def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(
         path.write_bytes(b"%d" % number)
         assert not store.has(name)
         store.quarantine(name)
-    kept = [store.root / "quarantine" / f"{name}.zip{end}" for end in ("", "-1", "-2")]
+    kept = [store.cells / f"{name}.zip.damaged{end}" for end in ("", "-1", "-2")]
     assert [path.read_bytes() for path in kept] == [b"0", b"1", b"2"]
 
 
@@ -306,7 +297,7 @@ def test_a_whole_cell_in_the_folder_of_another_experiment_is_named_and_kept(outp
     assert f"other: damaged cell {place.stem} {reason}" in capsys.readouterr().out
     other = Store(outputs, "other")
     assert not other.has(place.stem) and reason in other.quarantine(place.stem)
-    assert [path.name for path in (other.root / "quarantine").iterdir()].count(place.name) == 1
+    assert [path.name for path in other.cells.iterdir()] == [f"{place.name}.damaged"]
     assert place.stem not in store.names() and check_store(outputs) == 0
 
 
@@ -362,47 +353,68 @@ def test_comparison_knows_rounding_from_change():
 
 
 BOMB = gzip.compress(b"value\n" + b"0\n" * (8 << 20), 9)
-"""A table of 16 MiB in 16 KiB, for a cell whose cell.json says otherwise."""
+"""A table of 16 MiB in 16 KiB."""
 
 
-@pytest.mark.parametrize("place", ["zip file", "archive"])
-@pytest.mark.parametrize("sizes", [{"numbers": [1 << 20, 1000]}, None])
-def test_a_table_larger_than_stated_is_not_unpacked(store, place, sizes):
+@pytest.mark.parametrize("packed_twice", [False, True])
+def test_a_table_of_an_archive_of_others_is_not_unpacked_beyond_a_limit(
+    store, tmp_path, monkeypatch, packed_twice
+):
     import tracemalloc
 
+    monkeypatch.setattr(Published, "most", 1 << 20)
     name = store.names()[0]
-    path, files = store.working.path(name), store.working
-    with opened(path) as cell:
-        with_table(cell, BOMB, sizes=sizes)
-    if place == "archive":
-        files = Archive(path)
+    meta = dict(store.get(name).meta)
+    content = gzip.compress(BOMB) if packed_twice else BOMB
+    files = {"numbers": content}
+    if packed_twice:
+        files["numbers"] = bytes(16 << 20)  # an entry that is packed itself
+    meta["tables"] = {"numbers": 20}
+    meta[SUM] = sum_of(meta, files)
+    with zipfile.ZipFile(tmp_path / "cells.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}/cell.json", json.dumps(meta))
+        archive.writestr(f"{name}/numbers.csv.gz", files["numbers"])
+    theirs = Published(tmp_path / "cells.zip")
     tracemalloc.start()
     try:
-        assert files.usable(name) is None and "bytes at most" in files.damaged[name]
         with pytest.raises(Damaged, match="bytes at most"):
-            Stored(name, files.meta(name), files).text("numbers")
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+            theirs.cell(name).text("numbers")
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
 
 
-def test_a_cell_that_states_no_sizes_is_used_even_without_rows(store):
+def test_a_table_name_of_others_leads_nowhere(store, tmp_path):
     name = store.names()[0]
-    with opened(store.working.path(name)) as cell:
-        with_table(cell, gzip.compress(b"x\n"), sizes=None, tables={"numbers": 0, "keys": 1})
-    assert store.find(name) is not None, store.damaged
+    meta = {**store.get(name).meta, "tables": {"../evil": 1}}
+    files = {"../evil": gzip.compress(b"x\n1\n")}
+    record = json.dumps({**meta, SUM: sum_of(meta, files)}).encode()
+    entries = [(f"{name}/cell.json", record), (f"{name}/../evil.csv.gz", files["../evil"])]
+    (tmp_path / "cells.zip").write_bytes(archive_bytes(entries))
+    with pytest.raises(Damaged, match="expected table names"):
+        Archive(tmp_path / "cells.zip").cell(name)
 
 
-def test_a_file_larger_than_stated_is_not_read(store):
+def test_a_cell_of_an_earlier_version_is_read_and_its_damage_found(store):
+    """One with a sum for each table; what a run measures anew has one sum."""
     name = store.names()[0]
-    with store.working.path(name).open("ab") as stream:
-        stream.truncate(1 << 40)  # a hole: it takes no space
-    assert store.find(name) is None and store.damaged[name]
+    path = store.working.path(name)
+    before = store.get(name).text("numbers")
+    path.write_bytes(archive_bytes(as_before(entries_of(path))))
+    assert store.get(name).text("numbers") == before
+    assert check_store(store.root.parent) == 0
+    for file in ("numbers.csv.gz", "keys.csv.gz"):
+        whole = path.read_bytes()
+        with opened(path) as cell:
+            edited(cell / file, lambda rows: rows.append(rows[-1]))
+        assert not store.has(name) and "SHA-256 differs" in store.damaged[name]
+        path.write_bytes(whole)
+        assert store.has(name)
 
 
-def test_every_cell_states_the_bytes_of_its_tables(store):
+def test_every_cell_has_one_sum(store):
     for cell in store.all():
-        assert 16 < cell.meta["peak_memory_mib"] < 2**15
-        files = {name: cell.content(name) for name in cell.meta["tables"]}
-        sizes = {name: [len(c), len(gzip.decompress(c))] for name, c in files.items()}
-        assert cell.meta["sizes"] == sizes
+        assert 16 < cell.meta["peak_memory_mib"] < 2**15 and "sizes" not in cell.meta
+        assert cell.meta[SUM] == sum_of(
+            cell.meta, {name: cell.content(name) for name in cell.meta["tables"]}
+        )

@@ -12,7 +12,6 @@ from runner.run.execute import run
 from runner.run.reports import PACKING, earlier_cells
 from runner.store.archive import archive_bytes
 from runner.store.job import Job
-from runner.store.upkeep import make_ready, unfinished
 from tests.run.conftest import kills, packed, unpacked
 from tests.store.conftest import TOY
 
@@ -71,16 +70,18 @@ def test_a_kill_at_any_step_of_a_replacement_leaves_the_cell_or_the_new_one(job,
     assert number >= 3 and found.meta["run"] == "another"
 
 
-def test_what_was_being_written_goes_unless_it_is_held(job):
+def test_what_was_being_written_goes_when_its_writer_is_gone(job):
     store, name = job.store, job.store.names()[0]
     half = scratch_path(store.working.path(name))
-    left = half.with_name(half.name.replace(f"{os.getpid()}@", "999999@elsewhere-"))
-    left.write_bytes(b"half")
-    (store.cells / ".mine.zip").touch()
+    ours, dead, elsewhere = (
+        half.with_name(half.name.replace(f"{os.getpid()}@", other))
+        for other in (f"{os.getppid()}@", "999999@", "999999@elsewhere-")
+    )
+    left = [ours, dead, elsewhere, store.cells / ".mine.zip"]
+    for path in left:
+        path.write_bytes(b"half")
     assert check_store(job.outputs) == 0
-    with store.lock(name):
-        make_ready(job.store)
-        assert unfinished(store) == [left]
-    make_ready(job.store)
-    assert unfinished(store) == [] and (store.cells / ".mine.zip").is_file()
-    assert store.has(name)
+    assert [path.exists() for path in left] == [True, False, True, True]
+    cell = store.get(name)  # whoever measures the cell is the one who writes it
+    store.write(name, {table: cell.table(table) for table in cell.meta["tables"]}, cell.meta)
+    assert [path.exists() for path in left] == [False, False, False, True] and store.has(name)
