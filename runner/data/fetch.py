@@ -18,6 +18,7 @@ import tarfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -165,6 +166,8 @@ def unpack(spec: Archive, packed: Path, root: Path) -> Path:
     finally:
         for file in fresh.glob("*"):
             remove(file, lambda file: True)
+        with suppress(OSError):  # it has become the data folder
+            fresh.rmdir()
 
 
 def _extract(spec: Archive, packed: Path, target: Path) -> None:

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +17,7 @@ from runner.report.draw import DPI
 from runner.run import config
 from runner.run.planning import planned
 from runner.store import tables
+from runner.store.cells import SUM, sum_of
 from runner.store.store import Store
 from tests.run.conftest import cell_tables, opened
 from tests.run.toy import ToyAnalysis
@@ -234,8 +234,9 @@ def test_verify_counts_cells_that_agree_and_that_differ(stored):
 
     def described(folder, **about):
         meta = tables.read_json(folder / "cell.json")
-        meta["sha256"]["numbers"] = sha256((folder / "numbers.csv.gz").read_bytes()).hexdigest()
         meta["software"] |= about
+        files = {name: (folder / f"{name}.csv.gz").read_bytes() for name in meta["tables"]}
+        meta[SUM] = sum_of(meta, files)
         (folder / "cell.json").write_text(json.dumps(meta))
 
     with opened(path) as folder:

@@ -15,6 +15,7 @@ from runner.store.store import DIAGNOSIS, Store
 from runner.store.upkeep import OWNER, make_ready
 from tests.errors import refusal
 from tests.run.conftest import TWO_CELLS
+from tests.store.conftest import flipped
 
 THEIRS = """
 notes.txt thesis.zip mine.csv .hidden figures/mine.png figures/mine.pdf tables/mine.csv cells/README
@@ -66,10 +67,26 @@ def test_files_of_others_with_the_names_of_a_report_are_kept(outputs, monkeypatc
         assert f"{path} is not as this program wrote it; kept as {kept.name}" in caplog.text
 
 
+def retouched(content):
+    """A word replaced, as in a page, a manifest or a drawing; else a bit."""
+    if b"Toy" in content:
+        return content.replace(b"Toy", b"My")
+    return flipped(content)
+
+
+EDITS = {
+    "a remark": lambda content: content + b"\n<!-- hess-run window.hess: mine -->",
+    "retouched": retouched,
+    "rewritten": lambda content: b"mine, and no file of hess-run's",
+    "cut": lambda content: content[: len(content) // 2],
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
 def test_whatever_is_changed_in_a_report_is_kept_and_what_is_not_is_replaced(
-    outputs, monkeypatch, caplog
+    edit, outputs, monkeypatch, caplog
 ):
-    """A remark that somebody adds to a file is not lost, whatever the file is."""
+    """What somebody changes in a file is not lost, whatever the file is and whatever it says."""
     monkeypatch.setenv("TOY_FIGURES", "1")
 
     def update(*words):
@@ -94,7 +111,7 @@ def test_whatever_is_changed_in_a_report_is_kept_and_what_is_not_is_replaced(
     assert (
         update("seed=43") >= files and "kept as" not in caplog.text
     )  # other contents, and no word
-    edited = {path: path.read_bytes() + b"\n<!-- hess-run window.hess: mine -->" for path in files}
+    edited = {path: EDITS[edit](path.read_bytes()) for path in files}
     for number in ("", "-1"):
         for path, content in edited.items():
             path.write_bytes(content)
