@@ -134,7 +134,6 @@ def _one_cell(
             _check_ends(job, cell, before, store.begin(cell_id, job.run))
             tables, meta = measure(job, store, cell, log, progress)
             store.write(cell_id, tables, meta)
-            code.record(store.root, job.experiment)
         # whatever an experiment raises is a failed cell, never a lost run
         except Exception as error:
             reached = limit(error)

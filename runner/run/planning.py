@@ -17,8 +17,6 @@ from runner.store.job import Job
 from runner.store.store import Store, Stored
 
 STORED = "stored"
-NAMED = 3
-"""Changed files that a line names; of more it gives the number."""
 
 
 def plan_command(call: Call) -> int:
@@ -204,12 +202,6 @@ def _summary(job: Job, cells: Sequence[Planned]) -> str:
 def _changed_code(job: Job, cells: Iterable[Planned]) -> list[str]:
     """One line where stored cells were measured by other code than the present one."""
     digests = {one.code for one in cells if one.code}
-    folders = filter(None, (job.store.root, published_folder(job.name)))
-    names = code.changes(job.experiment, digests, folders)
-    if not names:
+    if not code.is_other(job.experiment, digests, published_folder(job.name)):
         return []
-    more = f" and {len(names) - NAMED} more files" if len(names) > NAMED else ""
-    return [
-        f"{job.name}: stored cells were measured by other code: changed since: "
-        f"{', '.join(names[:NAMED])}{more}; force=true measures again"
-    ]
+    return [f"{job.name}: stored cells were measured by other code; force=true measures again"]

@@ -81,7 +81,8 @@ def _publish(job: Job, folder: Path) -> list[str]:
     report_jobs([job], any_seed=True)
     place = place_of(job, config.protocol).folder
     target = folder / place.relative_to(store.root)
-    files = _changed_files(place, target)
+    of_code = code.digests_of(job.experiment)
+    files = _changed_files(place, target, of_code)
     lines = [
         *_named("added", added),
         *_named("replaced", replaced),
@@ -91,8 +92,7 @@ def _publish(job: Job, folder: Path) -> list[str]:
         cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
         entries = [entry for cell in cells.values() for entry in cell.entries()]
         write_bytes(folder / CELLS, archive_bytes(entries))
-    code.publish(folder, job.experiment)
-    _copy(place, target, files)
+    _copy(place, target, files, of_code)
     if not (added or replaced or files):
         return [*lines, f"{job.name}: nothing to publish"]
     count = f"{len(added)} cells added, {len(replaced)} replaced"
@@ -184,9 +184,9 @@ def _report_files(place: Path) -> list[str]:
     return [*(name for name in manifest["files"] if not is_merged(name)), MANIFEST]
 
 
-def _changed_files(place: Path, target: Path) -> list[str]:
+def _changed_files(place: Path, target: Path, of_code: Sequence[str]) -> list[str]:
     """Files of the report in `place` that are not the same in `target`, and published files that it
-    no longer has."""
+    no longer has. of_code: digests of the code for which the cells hold."""
     names = _report_files(place)
     changed = [
         name
@@ -198,6 +198,7 @@ def _changed_files(place: Path, target: Path) -> list[str]:
         changed
         or there is None
         or there["fingerprint"] != (read_manifest(place) or {})["fingerprint"]
+        or there.get("code") != of_code
     ):
         changed.append(MANIFEST)
     gone = set(there["files"] if there else ()) - set(names)
@@ -208,7 +209,7 @@ def _content(path: Path) -> bytes:
     return path.read_bytes() if path.is_file() else b""
 
 
-def _copy(place: Path, target: Path, files: Sequence[str]) -> None:
+def _copy(place: Path, target: Path, files: Sequence[str], of_code: Sequence[str]) -> None:
     """Bring these files of `target` to the state of `place`; the manifest comes last."""
     (target / "figures").mkdir(parents=True, exist_ok=True)
     kept = set(_report_files(place))
@@ -216,18 +217,20 @@ def _copy(place: Path, target: Path, files: Sequence[str]) -> None:
     listed = is_listed(target, earlier["files"] if earlier else {})
     for name in sorted(files, key=lambda name: name == MANIFEST):
         if name == MANIFEST:
-            write_bytes(target / name, _manifest_bytes(place))
+            write_bytes(target / name, _manifest_bytes(place, of_code))
         elif name in kept:
             write_bytes(target / name, (place / name).read_bytes())
         else:
             remove(target / name, listed)
 
 
-def _manifest_bytes(place: Path) -> bytes:
-    """The manifest as it is published: its commands name no folder of this machine."""
+def _manifest_bytes(place: Path, of_code: Sequence[str]) -> bytes:
+    """The manifest as it is published: with the digests of the code for which the cells hold; its
+    commands name no folder of this machine."""
     manifest = tables.read_json(place / MANIFEST)
     cleaned = []
     for command in manifest["fill_commands"]:
         words = [word for word in shlex.split(command) if not word.startswith("outputs=")]
         cleaned.append(shlex.join(words))
-    return (json.dumps({**manifest, "fill_commands": cleaned}, indent=1) + "\n").encode()
+    published = {**manifest, "fill_commands": cleaned, "code": of_code}
+    return (json.dumps(published, indent=1) + "\n").encode()

@@ -1,8 +1,8 @@
-"""Cells know the code that measured them: a run names the files that have changed since."""
+"""Cells know the code that measured them: a run says where it has changed since."""
 
+import json
 import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -42,40 +42,38 @@ def mine(tmp_path, monkeypatch):
 
 def forget():
     """As in a new process."""
-    for cached in (code._files, code._bytes_of, code._tree):
+    for cached in (code._files, code._of_bytes, code._of_trees):
         cached.cache_clear()
 
 
-def changed(mine, file, text, key=code.PUBLISHED):
-    """Files that have changed after one has."""
+def is_other(mine, file, text, digest=code.PUBLISHED):
+    """Whether code counts as other after a file has changed."""
     folder, experiment = mine
     (folder / file).write_text(text)
     forget()
-    return code.changes(experiment, [key], [folder])
+    return code.is_other(experiment, [digest], folder)
 
 
-def test_a_file_counts_as_changed_when_its_code_does(mine):
+def test_published_cells_are_of_other_code_when_a_syntax_tree_changes(mine):
     folder, experiment = mine
-    code.publish(folder, experiment)
-    assert code.changes(experiment, [code.PUBLISHED], [folder]) == []
-    assert changed(mine, "measure.py", '"""Other words."""\nFACTOR = 2.0\n') == []
-    assert changed(mine, "report.py", "x = 1\n") == []
-    assert changed(mine, "measure.py", MEASURE.replace("2.0", "3.0")) == ["measure.py"]
-    assert changed(mine, "measure.py", MEASURE) == []
-    assert changed(mine, "more.py", "") == ["more.py"]
-    assert code.changes(experiment, ["unknown"], [folder]) == [code.UNRECORDED]
-    assert code.changes(experiment, [code.PUBLISHED], []) == []
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps({"code": code.digests_of(experiment)}))
+    assert not code.is_other(experiment, [code.PUBLISHED], folder)
+    assert not is_other(mine, "measure.py", '"""Other words."""\nFACTOR = 2.0\n')
+    assert not is_other(mine, "report.py", "x = 1\n")
+    assert is_other(mine, "measure.py", MEASURE.replace("2.0", "3.0"))
+    assert not is_other(mine, "measure.py", MEASURE)
+    assert is_other(mine, "more.py", "")
+    for content in ("{}", "torn"):  # of an earlier version: nothing is known
+        manifest.write_text(content)
+        assert not code.is_other(experiment, [code.PUBLISHED], folder)
+    assert not code.is_other(experiment, [code.PUBLISHED], None)
 
 
-def test_cells_of_ones_own_are_compared_with_the_code_of_their_own_time(mine):
-    folder, experiment = mine
-    code.record(folder, experiment)
-    before = code.digest_of(experiment)
-    assert changed(mine, "measure.py", MEASURE.replace("2.0", "3.0"), before) == ["measure.py"]
-    code.record(folder, experiment)
-    assert set(code.read(folder)) == {before, code.digest_of(experiment)}
-    (folder / code.FILE).write_text("torn")
-    assert code.changes(experiment, [before], [folder]) == [code.UNRECORDED]
+def test_cells_of_ones_own_are_of_other_code_when_any_byte_changes(mine):
+    before = code.digest_of(mine[1])
+    assert not is_other(mine, "measure.py", MEASURE, before)
+    assert is_other(mine, "measure.py", f"{MEASURE}# more\n", before)
 
 
 def test_a_run_with_other_code_says_so_in_one_line(toy_conf, tmp_path, monkeypatch):  # noqa: F811
@@ -88,16 +86,15 @@ def test_a_run_with_other_code_says_so_in_one_line(toy_conf, tmp_path, monkeypat
     folder = tmp_path / "published" / "toy"
     folder.mkdir(parents=True)
     (folder / "cells.zip").write_bytes(archive_bytes(packed(job.store.cells)))
-    code.publish(folder, preview("toy"))
+    (folder / "manifest.json").write_text(json.dumps({"code": code.digests_of(preview("toy"))}))
     monkeypatch.setenv("HESS_PUBLISHED", str(folder.parent))
     fresh = build_job([*words[:2], f"outputs={tmp_path / 'clone'}"])
     assert len(survey([fresh])[0]) == 1
-    monkeypatch.setattr(code, "_bytes_of", lambda module: {"toy.py": "other"})
-    monkeypatch.setattr(code, "_files", lambda module: {"toy.py": Path(__file__)})
+    for name in ("_of_bytes", "_of_trees"):
+        monkeypatch.setattr(code, name, lambda module: "other")
     for place in (job, fresh):
         (_, line) = survey([place])[0]
-        assert "stored cells were measured by other code" in line and "and " in line
-        assert line.endswith("more files; force=true measures again")
+        assert line.endswith("measured by other code; force=true measures again")
 
 
 def test_the_code_of_an_experiment_is_that_of_its_paper_and_of_what_measures():
