@@ -48,7 +48,7 @@ def fingerprint(
     files
         The YAML file.
     """
-    measured = [[cell.id, cell.meta.get("sha256")] for cell in cells]
+    measured = [[cell.id, cell.sums] for cell in cells]
     settings = {key: value for key, value in manifest.items() if key not in NOT_PART}
     read = [*sorted(files), *map(archive_of, experiment.reads)]
     sums = [sha256(path) for path in read if path is not None]

@@ -133,13 +133,9 @@ def _changes(
             continue
         if cell.id not in before:
             added.append(cell)
-        elif _tables(cell) != _tables(before[cell.id]):
+        elif cell.sums != before[cell.id].sums:
             replaced.append(cell)
     return added, replaced
-
-
-def _tables(cell: Stored) -> dict[str, bytes]:
-    return {name: cell.content(name) for name in cell.meta["tables"]}
 
 
 def _refuse_changed_trees(cells: Sequence[Stored]) -> None:

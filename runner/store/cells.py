@@ -37,28 +37,26 @@ def file_of(table: str) -> str:
     return f"{table}.csv.gz"
 
 
-def sum_of(meta: Mapping[str, Any], tables: Mapping[str, bytes]) -> str:
-    """SHA-256 of a cell: of everything that cell.json says, the sum itself apart, and of its tables
-    (name -> .csv.gz) in the order of their names."""
+def sums_of(tables: Mapping[str, bytes]) -> dict[str, str]:
+    """SHA-256 of each table, by name."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in tables.items()}
+
+
+def sum_of(meta: Mapping[str, Any], sums: Mapping[str, str]) -> str:
+    """SHA-256 of a cell: of everything that cell.json says, the sum itself apart, and of its
+    tables."""
     about = {key: value for key, value in meta.items() if key != SUM}
-    whole = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for table in sorted(tables):
-        whole.update(hashlib.sha256(tables[table]).digest())
-    return whole.hexdigest()
+    return hashlib.sha256(json.dumps([about, sums], sort_keys=True).encode()).hexdigest()
 
 
-def _check(name: str, meta: Mapping[str, Any], tables: Mapping[str, bytes]) -> None:
+def _check(name: str, meta: Mapping[str, Any], sums: Mapping[str, str]) -> None:
     """Raise Damaged where a cell is not what was stored under this name."""
-    if not all(map(csv.TABLE_NAME.fullmatch, tables)):
-        raise Damaged(f"expected table names of a-z, 0-9 and _, found {short(', '.join(tables))}")
-    expected = meta[SUM]
-    found: Any = sum_of(meta, tables)
-    if isinstance(expected, dict):
-        found = {table: hashlib.sha256(tables[table]).hexdigest() for table in tables}
-    if found != expected:
+    if not all(map(csv.TABLE_NAME.fullmatch, sums)):
+        raise Damaged(f"expected table names of a-z, 0-9 and _, found {short(', '.join(sums))}")
+    found = sums if isinstance(meta[SUM], dict) else sum_of(meta, sums)
+    if found != meta[SUM]:
         raise Damaged("is not what was stored (SHA-256 differs)")
-    content = [meta[key] for key in ("experiment", "version", "settings", "threads", "device")]
-    key = digest(content)
+    key = digest([meta[key] for key in ("experiment", "version", "settings", "threads", "device")])
     cell_id = digest([key, meta["params"], meta["seed"]])
     if (name, meta["settings_key"]) != (cell_id, key):
         raise Damaged(f"expected the name and id {cell_id} for its settings, parameters and seed")
@@ -108,8 +106,8 @@ class CellFiles(ABC):
     def _read(self, name: str) -> Stored:
         try:
             meta = json.loads(self.read(name, CELL_JSON))
-            tables = {table: self.read(name, file_of(table)) for table in meta["tables"]}
-            _check(name, meta, tables)
+            sums = sums_of({t: self.read(name, file_of(t)) for t in meta["tables"]})
+            _check(name, meta, sums)
         except Damaged:
             raise
         # what is no cell.json, in whatever way
@@ -118,7 +116,7 @@ class CellFiles(ABC):
         if self.experiment not in ("", meta["experiment"]):
             found = short(meta["experiment"])
             raise Damaged(f"expected a cell of {self.experiment}, found one of {found}")
-        return Stored(name, meta, self)
+        return Stored(name, meta, self, sums)
 
     def usable(self, name: str) -> Stored | None:
         """The cell, or None where there is none that can be used; `damaged` then has the reason."""
@@ -136,11 +134,13 @@ class CellFiles(ABC):
 
 @dataclass(frozen=True)
 class Stored:
-    """A finished cell: its id, the content of its cell.json, and where its tables are read from."""
+    """A finished cell: its id, the content of its cell.json, where its tables are read from, and
+    the SHA-256 of each."""
 
     id: str
     meta: Mapping[str, Any]
     files: CellFiles
+    sums: Mapping[str, str]
 
     def entries(self) -> list[tuple[str, bytes]]:
         """Every file, by its name in an archive. Raises Damaged."""

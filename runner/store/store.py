@@ -29,7 +29,7 @@ from runner.contract import SettingError
 from runner.files import is_scratch, locked, machine, remove, set_aside, sync_folder, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import archive_bytes, published_cells
-from runner.store.cells import CELL_JSON, SUM, CellFiles, Stored, file_of, merge, sum_of
+from runner.store.cells import CELL_JSON, SUM, CellFiles, Stored, file_of, merge, sum_of, sums_of
 from runner.store.checkpoints import DiskCheckpoints
 from runner.store.identity import digest
 from runner.store.working import Working
@@ -192,7 +192,7 @@ class Store:
         rows = {name: len(table) for name, table in tables.items()}
         # as it will be read: JSON has lists and texts where Python has tuples and other keys
         about = json.loads(json.dumps({**meta, "id": cell_id, "tables": rows, "status": "ok"}))
-        record = json.dumps({**about, SUM: sum_of(about, files)}, indent=1, sort_keys=True)
+        record = json.dumps({**about, SUM: sum_of(about, sums_of(files))}, indent=1, sort_keys=True)
         entries = [(f"{cell_id}/{file_of(name)}", content) for name, content in files.items()]
         self.put(cell_id, [*entries, (f"{cell_id}/{CELL_JSON}", record.encode() + b"\n")])
         remove(self.failures / f"{cell_id}.json", lambda file: _record(file) is not None)

@@ -17,7 +17,7 @@ from runner.report.draw import DPI
 from runner.run import config
 from runner.run.planning import planned
 from runner.store import tables
-from runner.store.cells import SUM, sum_of
+from runner.store.cells import SUM, sum_of, sums_of
 from runner.store.store import Store
 from tests.run.conftest import cell_tables, opened
 from tests.run.toy import ToyAnalysis
@@ -236,7 +236,7 @@ def test_verify_counts_cells_that_agree_and_that_differ(stored):
         meta = tables.read_json(folder / "cell.json")
         meta["software"] |= about
         files = {name: (folder / f"{name}.csv.gz").read_bytes() for name in meta["tables"]}
-        meta[SUM] = sum_of(meta, files)
+        meta[SUM] = sum_of(meta, sums_of(files))
         (folder / "cell.json").write_text(json.dumps(meta))
 
     with opened(path) as folder:

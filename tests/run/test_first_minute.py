@@ -155,7 +155,7 @@ def test_costs_are_those_of_cells_that_trained(seen, predicted):
     for seconds, resumed in seen:
         recorded = {} if resumed is None else {"resumed": resumed}
         meta = about | recorded | {"cpu_seconds": seconds}
-        cells.append(Stored("x", meta, Working(Path())))
+        cells.append(Stored("x", meta, Working(Path()), {}))
     told = Cell({"depth": 8}, seconds=60.0)
     assert Costs(cells)(told)[0] == predicted
     trained = any(resumed is False for _, resumed in seen)

@@ -19,7 +19,7 @@ from runner.files import MARKER, scratch_path
 from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.store.archive import Archive, Published, archive_bytes
-from runner.store.cells import SUM, Damaged, sum_of
+from runner.store.cells import SUM, Damaged, sum_of, sums_of
 from runner.store.checkpoints import DiskCheckpoints
 from runner.store.compare import compare
 from runner.store.job import Job, check_outputs, claim_outputs
@@ -370,7 +370,7 @@ def test_a_table_of_an_archive_of_others_is_not_unpacked_beyond_a_limit(
     if packed_twice:
         files["numbers"] = bytes(16 << 20)  # an entry that is packed itself
     meta["tables"] = {"numbers": 20}
-    meta[SUM] = sum_of(meta, files)
+    meta[SUM] = sum_of(meta, sums_of(files))
     with zipfile.ZipFile(tmp_path / "cells.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"{name}/cell.json", json.dumps(meta))
         archive.writestr(f"{name}/numbers.csv.gz", files["numbers"])
@@ -388,7 +388,7 @@ def test_a_table_name_of_others_leads_nowhere(store, tmp_path):
     name = store.names()[0]
     meta = {**store.get(name).meta, "tables": {"../evil": 1}}
     files = {"../evil": gzip.compress(b"x\n1\n")}
-    record = json.dumps({**meta, SUM: sum_of(meta, files)}).encode()
+    record = json.dumps({**meta, SUM: sum_of(meta, sums_of(files))}).encode()
     entries = [(f"{name}/cell.json", record), (f"{name}/../evil.csv.gz", files["../evil"])]
     (tmp_path / "cells.zip").write_bytes(archive_bytes(entries))
     with pytest.raises(Damaged, match="expected table names"):
@@ -415,6 +415,5 @@ def test_a_cell_of_an_earlier_version_is_read_and_its_damage_found(store):
 def test_every_cell_has_one_sum(store):
     for cell in store.all():
         assert 16 < cell.meta["peak_memory_mib"] < 2**15 and "sizes" not in cell.meta
-        assert cell.meta[SUM] == sum_of(
-            cell.meta, {name: cell.content(name) for name in cell.meta["tables"]}
-        )
+        tables = {name: cell.content(name) for name in cell.meta["tables"]}
+        assert cell.sums == sums_of(tables) and cell.meta[SUM] == sum_of(cell.meta, cell.sums)
