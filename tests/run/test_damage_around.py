@@ -2,6 +2,7 @@
 nothing is lost."""
 
 import errno
+import io
 import os
 import shutil
 import time
@@ -155,14 +156,14 @@ def test_results_that_cannot_be_written_are_named_where_something_is_to_be(words
 def test_a_cell_that_may_not_be_read_is_named_and_stays(words, report, monkeypatch):
     path = min(Path("outputs/toy/cells").iterdir())
 
-    def refuse(name, *arguments, read=os.open, **keywords):
-        if Path(name).name == path.name:
+    def refuse(name, *arguments, read=io.open, **keywords):
+        if name == path:
             raise PermissionError(errno.EACCES, "Permission denied", str(name))
         return read(name, *arguments, **keywords)
 
     before = path.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "open", refuse)
+        patch.setattr(io, "open", refuse)
         status, (line,) = report(*words)
     assert status == 1 and f"{path}: Permission denied" in line and "give access" in line
     assert path.read_bytes() == before and not list(path.parent.glob("*.damaged"))

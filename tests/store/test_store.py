@@ -18,7 +18,7 @@ from runner.files import MARKER, is_scratch, write_bytes
 from runner.kinds.dataset import GaussianData
 from runner.run.execute import run
 from runner.run.exit_status import LimitReached
-from runner.store import code, identity, tables
+from runner.store import identity, tables
 from runner.store.identity import Identity
 from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.upkeep import make_ready
@@ -203,7 +203,6 @@ def test_a_disk_that_fills_at_any_write_leaves_whole_cells_and_is_named(tmp_path
         one = job(outputs)
         cells = (allowed + 1) // 3  # a name that is not on the disk yet is no loss
         make_ready(one.store)
-        code.record(one.store.root, TOY)
 
         def full(number, left=left):
             if next(left, None) is None:
