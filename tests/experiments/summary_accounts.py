@@ -14,6 +14,12 @@ def exact(name, **keys):
     return found[0], sum(found), found[1]
 
 
+def described(name):
+    """Of the numbers with He initialisation."""
+    found = v.of_verdicts(name, initial="he")
+    return Says("as the text says, {} of {} numbers are not reproduced", (found[2], sum(found)))
+
+
 def exp1_resonance():
     matched, tests, near = exact("exp1_resonance", initial="published")
     he = chosen(table("exp1_resonance", "networks", initial="he"), arch="residual", depth=8)
@@ -32,6 +38,7 @@ def exp1_resonance():
             "and {} more are reproduced",
             (matched, tests, near),
         ),
+        described("exp1_resonance"),
         Says(
             "have ρ_max {} at L = 8 (published: {})",
             (
@@ -54,10 +61,9 @@ def exp1_resonance():
 
 
 def exp1_deep():
-    others = v.of_verdicts("exp1_deep", initial="he")
     end = v.curve("exp1_deep", depth=32, arch="plain", checkpoint="init").iloc[:, -1]
     return [
-        Says("says, {} of {} numbers are not reproduced", (others[2], sum(others))),
+        described("exp1_deep"),
         Says("L = 32 are of order {}, not 10^−14", (10.0 ** round(np.log10(end).mean()),)),
         Says("has on average {} of the self", (v.near_output(),)),
         *plain("estimates from 100 probes"),
@@ -69,6 +75,7 @@ def exp1b_spectral_norm():
     start = {"arch": "plain_sn", "checkpoint": "init"}
     exponent = v.mean("exp1b_spectral_norm", "networks", "lyapunov_1", depth=8, images=0, **start)
     return [
+        described("exp1b_spectral_norm"),
         Says("and {} of {} published numbers match", (matched, tests)),
         Says(
             "is {} at L = 8 (published: about {})",
