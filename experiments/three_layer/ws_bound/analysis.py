@@ -280,11 +280,11 @@ def _penalties(tables: Tables) -> Iterator[Statistic]:
     for weight in penalty_weights(tables):
         for seed, part in data_sets(tables["penalised"]):
             missed = (part["status"] != "ok").astype(float)
-            by_weight = _by_weight(part, "lambda_sup")
-            missed_one = _by_weight(part.assign(missed=missed), "missed")[[0.0, weight]]
+            bounds = _by_weight(part, "lambda_sup", weight)
+            missed_one = _by_weight(part.assign(missed=missed), "missed", weight)
             test = stats.wilcoxon(
-                by_weight[weight],
-                by_weight[0.0],
+                bounds[weight],
+                bounds[0.0],
                 name=of_penalty(weight),
                 where="Section VI",
                 figure="penalty on V",
@@ -295,9 +295,10 @@ def _penalties(tables: Tables) -> Iterator[Statistic]:
             yield replace(test, unconverged=int(missed_one.max(axis=1).sum()))
 
 
-def _by_weight(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """One row per start, one column per weight of the penalty."""
-    return rows.pivot_table(index="start", columns="penalty", values=quantity, dropna=False)
+def _by_weight(rows: pd.DataFrame, quantity: str, weight: float) -> pd.DataFrame:
+    """One row per start, a column without and one with a penalty; NaN where it is not stored."""
+    table = rows.pivot_table(index="start", columns="penalty", values=quantity, dropna=False)
+    return table.reindex(columns=[0.0, weight])
 
 
 def _widths(c: Case) -> Iterator[Statistic]:

@@ -222,22 +222,33 @@ def _norms(c: Case) -> Made:
 
 
 def _penalty(c: Case) -> Claim:
-    """Section VI: the weight of the penalty is not printed, so that what holds at one and not at
-    another is not comparable."""
+    """Section VI: neither the weight of the penalty nor the points of which the sentence speaks are
+    printed, so that what holds for some and not for others is not comparable."""
     name = "suppressing V"
-    weights = penalty_weights(c.tables)
-    claims = {f"weight {w:g}": c.tested(name, of_penalty(w), sign=-1) for w in weights}
+    claims = {}
+    for weight in penalty_weights(c.tables):
+        claims[f"all points, weight {weight:g}"] = c.tested(name, of_penalty(weight), sign=-1)
+        sharp = partial(_sharpest, weight=weight, level=c.experiment.low_share)
+        table = c.tables["penalised"]
+        claims[f"sharp points, weight {weight:g}"] = c.compared(
+            name, table, sharp, high=1.0, strict=True
+        )
     if not claims:
         return judge.claim(c.statement(name), "not run", detail="no penalty is stored")
     made = judge.together(claims)
-    verdicts = set(made.variants.values())
-    if not {"confirmed", "refuted"} <= verdicts:
+    if not {"confirmed", "refuted"} <= set(made.variants.values()):
         return made
-    listed = ", ".join(f"{verdict} at {weight}" for weight, verdict in made.variants.items())
-    why = f"the paper prints no weight: {listed}"
+    listed = ", ".join(f"{part} {verdict}" for part, verdict in made.variants.items())
+    why = f"the paper prints neither weight nor of which points it speaks: {listed}"
     return replace(
         made, verdict="not comparable", detail=f"{why}; {made.detail}", seeds_needed=math.nan
     )
+
+
+def _sharpest(rows: pd.DataFrame, weight: float, level: float) -> float:
+    """A high quantile of the bound with a penalty over that without; NaN where one is missing."""
+    bounds = rows.groupby("penalty")["lambda_sup"].quantile(level)
+    return float(bounds.get(weight, math.nan) / bounds.get(0.0, math.nan))
 
 
 def _gram(c: Case) -> Made:

@@ -153,16 +153,20 @@ def test_the_penalty_is_on_v_and_its_bias():
 
 
 @pytest.mark.parametrize(
-    "factors, verdict",
+    "factors, sharp, verdict",
     [
-        ({0.01: 0.5, 0.1: 0.5, 1.0: 0.5}, "confirmed"),
-        ({0.01: 2.0, 0.1: 2.0, 1.0: 2.0}, "refuted"),
-        ({0.01: 0.5, 0.1: 0.5, 1.0: 2.0}, "not comparable"),
+        ({0.01: 0.5, 0.1: 0.5, 1.0: 0.5}, 1.0, "confirmed"),
+        ({0.01: 2.0, 0.1: 2.0, 1.0: 2.0}, 1.0, "refuted"),
+        ({0.01: 0.5, 0.1: 0.5, 1.0: 2.0}, 1.0, "not comparable"),
+        ({0.01: 2.0, 0.1: 2.0, 1.0: 2.0}, 9.0, "not comparable"),  # as many sharp points fall
     ],
 )
-def test_a_penalty_whose_weight_decides_is_not_comparable(experiment, tables, factors, verdict):
+def test_a_penalty_whose_weight_or_points_decide_is_not_comparable(
+    experiment, tables, factors, sharp, verdict
+):
     rows = grid(penalty=[0.0, *factors], seed=[42, 43, 44], start=range(30))
     factor = rows["penalty"].map(factors).fillna(1.0)
+    factor = factor.mask((rows["penalty"] == 0) & (rows["start"] < 5), sharp)
     noise = np.random.default_rng(0).uniform(0.9, 1.1, len(rows))
     table = rows.assign(lambda_sup=10 * factor * noise, status="ok")
     check(experiment, tables | {"penalised": table}, **{verdict.replace(" ", "_"): "suppressing V"})
