@@ -38,7 +38,6 @@ def exp1_resonance():
             "and {} more are reproduced",
             (matched, tests, near),
         ),
-        described("exp1_resonance"),
         Says(
             "have ρ_max {} at L = 8 (published: {})",
             (
