@@ -18,7 +18,7 @@ import tarfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -41,6 +41,8 @@ from runner.files import locked, move, remove, set_aside, sha256
 Progress = Callable[[int, int | None], None]
 
 LOGGER = logging.getLogger("hess_run")
+NAMED_AFTER = 5.0
+"""Seconds of waiting for another process after which that is said."""
 CHUNK = 1 << 16
 ATTEMPTS = 3
 """Tries per address; each goes on where the last one stopped."""
@@ -84,7 +86,11 @@ def fetch_archive(
         raise DataError(
             f"{spec.name}: expected a folder to write to at {root}, found: {error}; set $HESS_DATA"
         ) from error
-    with locked(root / f".{spec.name}.lock", timeout=-1):
+    lock = root / f".{spec.name}.lock"
+    with ExitStack() as held:
+        if not held.enter_context(locked(lock, NAMED_AFTER)):
+            LOGGER.warning("%s: another process fetches it and holds %s; waiting", spec.name, lock)
+            held.enter_context(locked(lock, timeout=-1))
         if not complete(spec, folder):
             packed = root / spec.file
             part = root / f".{spec.file}{PART}"

@@ -7,6 +7,8 @@ import io
 import os
 import tarfile
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,6 +21,7 @@ import pytest
 from runner.data.cifar import ARCHIVES, Archive, locate, missing, read
 from runner.data.fetch import fetch_archive, unpack, verify
 from runner.data.images import DataError
+from runner.files import locked
 from tests.errors import refusal
 
 FOLDER = "tiny-bin"
@@ -327,3 +330,16 @@ def test_a_cut_archive_that_lies_there_is_named_and_left(tmp_path, monkeypatch, 
     fetch_archive(spec_of(PACKED), root)
     assert f"{root / SPEC.file}: expected MD5" in caplog.text and "cut or changed" in caplog.text
     assert (root / SPEC.file).read_bytes() == PACKED[:100]
+
+
+def test_a_fetch_that_waits_for_another_says_so(tmp_path, monkeypatch, caplog):
+    (tmp_path / "whole.tar.gz").write_bytes(PACKED)
+    monkeypatch.setattr(Archive, "url", (tmp_path / "whole.tar.gz").as_uri())
+    monkeypatch.setattr("runner.data.fetch.NAMED_AFTER", 0.2)
+    with ThreadPoolExecutor() as pool:
+        with locked(tmp_path / f".{SPEC.name}.lock"):
+            fetched = pool.submit(fetch_archive, spec_of(PACKED), tmp_path)
+            while "another process fetches it" not in caplog.text:
+                assert not fetched.done()
+                time.sleep(0.05)
+        assert verify(spec_of(PACKED), fetched.result(60)) is None
