@@ -30,7 +30,7 @@ from experiments.paper_audit.dag.oracle import (
     reaches,
 )
 from experiments.paper_audit.dag.parameter_oracle import (
-    _parametric,
+    of_node,
     parameter_blocks,
 )
 from experiments.paper_audit.dag.parameters import remainder, right_5, routed
@@ -308,7 +308,7 @@ def parametric_tensors(case: Instance) -> Errors:
     e = first_example(case)
     for node in case.dag.nodes.values():
         if isinstance(node.fn, nn.Linear) and node.parents != ("input",):
-            own = _parametric(node, e.value, torch.ones_like(e.delta[node.name]))
+            own = of_node(node, e.value, torch.ones_like(e.delta[node.name]))
             (mixed,) = own.mixed.values()
             yield norm_of(own.own)
             yield float(norm_of(mixed) == 0)

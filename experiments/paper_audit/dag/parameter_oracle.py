@@ -42,11 +42,12 @@ def parametric(e: Example) -> Mapping[str, Parametric]:
     for v in e.dag.order:
         node = e.dag.nodes[v]
         if node.parameters():
-            found[v] = _parametric(node, e.value, e.delta[v])
+            found[v] = of_node(node, e.value, e.delta[v])
     return found
 
 
-def _parametric(node: Node, value: Named, delta: Tensor) -> Parametric:
+def of_node(node: Node, value: Named, delta: Tensor) -> Parametric:
+    """Of one node, with the gradient delta of its output."""
     function, theta = flat_function(node)
     parents = _parents(node, value)
 
