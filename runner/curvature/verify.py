@@ -16,10 +16,18 @@ from torch import Tensor, nn
 
 from runner.curvature.estimators.estimate import on_sphere
 from runner.curvature.estimators.work import progress_bar
-from runner.curvature.function.agreement import Comparison, Product, Verdict, worst_of
-from runner.curvature.function.differences import Difference, Differences, Rows, Vectors
-from runner.curvature.function.errors import MeasurementError
+from runner.curvature.function.comparison import (
+    NARROWED,
+    Comparison,
+    Difference,
+    Differences,
+    Rows,
+    Vectors,
+    nearby,
+)
+from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.precision import full_precision
+from runner.curvature.function.vectors import norm
 from runner.curvature.graphs.blocks import exact_blocks
 from runner.curvature.graphs.checks import check_before_measuring
 from runner.curvature.graphs.dag import Dag
@@ -62,7 +70,7 @@ class Certificate(Estimated):
 
     @property
     def value(self) -> float:
-        return worst_of(self.nodes)
+        return _largest(self.nodes.values())
 
     @property
     def error(self) -> float:
@@ -83,6 +91,182 @@ class Certificate(Estimated):
         return "\n".join([first, *(f"  {reason}" for reason in self.reasons)])
 
 
+def _largest(errors: Iterable[float]) -> float:
+    """NaN before all, and of nothing."""
+    values = list(errors) or [math.nan]
+    return math.nan if any(map(math.isnan, values)) else max(values)
+
+
+@dataclass
+class Product:
+    """What one method gives along the direction, (d,) by node. whole: of the matrix that it is a
+    part of, whose roundings it has."""
+
+    method: str
+    own: Vectors
+    whole: Vectors
+
+    def compared(self, found: Difference, dtype: torch.dtype, tolerance: float) -> Comparison:
+        """With differences of which `found` is the first. Where these are below the roundings of
+        both sides, errors count against those."""
+        largest = max(norm(value) for value in found.total.values())
+        rounding = max(found.rounding.values())
+        least = {}
+        for v, image in self.whole.items():
+            floor = 64 * torch.finfo(dtype).eps * norm(image.double())
+            least[v] = (floor + 10 * rounding + 1e-10 * largest) / tolerance
+        return Comparison(self.own, tolerance, least)
+
+
+class _Check:
+    """Products next to differences, step after step. most: gradients to spend, at least those of
+    two steps."""
+
+    def __init__(
+        self,
+        differences: Differences,
+        products: Sequence[Product],
+        dtype: torch.dtype,
+        tolerance: float | None,
+    ) -> None:
+        self.differences = differences
+        self.products = products
+        self.dtype = dtype
+        self.asked = tolerance
+        self.compared: list[Comparison] = []
+        self.gradients = 0.0
+        self.step = math.nan
+        self.wrong: list[str] = []
+        self.untold: dict[str, None] = {}
+        self.notes: list[str] = []
+        self.kinks: tuple[int, ...] = ()
+
+    @property
+    def tolerance(self) -> float:
+        """Of relative errors: as asked, by the precision, or by what rounding allows."""
+        if self.compared:
+            return self.compared[0].tolerance
+        if self.asked is not None:
+            return self.asked
+        tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(self.dtype, 0.1)
+        return tolerance if self.differences.double else max(tolerance, 1e-2)
+
+    @property
+    def right(self) -> bool:
+        """Whether every product is right at every node."""
+        return bool(self.compared) and not any(one.open for one in self.compared)
+
+    def _difference(self, step: float, centre: float = 0.0) -> Difference:
+        self.gradients += self.differences.cost
+        return self.differences.at(step, centre)
+
+    def run(self, most: float) -> None:
+        """Takes steps until every node is right, or `most` gradients are spent."""
+        tried = 0
+        while tried < len(self.differences.steps):
+            double = self.differences.double
+            step = self.differences.steps[tried]
+            found = self._difference(step)
+            if self.differences.double != double:  # operations of lower precision: larger steps
+                continue
+            tried += 1
+            self.step = step
+            if not self.compared:
+                first = found, self.dtype, self.tolerance
+                self.compared = [product.compared(*first) for product in self.products]
+            right = [one.add(found) for one in self.compared]
+            if all(right) or (self.gradients > most and tried > 1):
+                return
+
+    def judge(self) -> None:
+        """What is wrong, and of what nothing can be told."""
+        if not self.right:
+            self._allow()
+        if not self.right:
+            self._judge()
+        if not self.differences.wide:
+            self.notes.append(
+                "no float64 copy could be made, differences are in the network's own precision"
+            )
+        elif not self.differences.double:
+            names = some(sorted(self.differences.narrowed))
+            self.notes.append(f"in a float64 copy these give less than float64: {names}")
+
+    def _allow(self) -> None:
+        allowed = self.differences.allowance()
+        before = self.tolerance
+        for one in self.compared:
+            one.allow(allowed)
+        if self.tolerance > before:
+            self.notes.append(f"examples are fitted; their loss allows errors of {allowed:.0e}")
+
+    def _judge(self) -> None:
+        allowed = self.differences.allowance()
+        if self.differences.wide and not self.differences.double:
+            allowed = max(allowed, NARROWED)
+        ends = nearby(self.differences, self.dtype)
+        self.gradients += self.differences.cost * len(ends)
+        kinks = set[int]()
+        for one, product in zip(self.compared, self.products, strict=True):
+            wrong = one.wrong(allowed)
+            if ends:
+                apart = one.moved(ends)
+                wrong = {v: error for v, error in wrong.items() if apart[v] < error / 10}
+            kinks |= one.kinks(ends)
+            if wrong:
+                self.wrong.append(self._wrong(product, [*wrong][-1], one))
+            self.untold |= dict.fromkeys(v for v in one.open if v not in wrong)
+        self.kinks = tuple(sorted(kinks))
+
+    def _wrong(self, product: Product, node: str, compared: Comparison) -> str:
+        cause = _cause(product.own, compared.tried[-1].total, self.tolerance)
+        return (
+            f"{product.method} are wrong: first at {self.differences.noun} {node!r} on the way "
+            f"back from the output: {cause}"
+        )
+
+    def certificate(self) -> Certificate:
+        """What the steps that were tried tell."""
+        nodes = dict.fromkeys(self.products[0].own, math.inf)
+        for v in nodes if self.compared else ():
+            nodes[v] = _largest(one.errors[v] for one in self.compared)
+        reasons = [*self.wrong, *self._inconclusive(), *(f"note: {note}" for note in self.notes)]
+        return Certificate(
+            not (self.wrong or self.untold),
+            nodes,
+            self.tolerance,
+            self.step,
+            tuple(reasons),
+            self.differences.noun,
+            self.kinks,
+            self.gradients,
+            () if self.wrong else tuple(self.untold),
+        )
+
+    def _inconclusive(self) -> list[str]:
+        """One line for each reason."""
+        if not self.untold:
+            return []
+        names = some(sorted(map(repr, self.untold)), 3)
+        lines = [
+            f"nothing can be told of {self.differences.noun} {names}: a kink within every step, or "
+            "rounding"
+        ]
+        rows = len(next(iter(self.compared[0].tried[0].value.values())))
+        if self.kinks and rows > 1:
+            lines.append(self._of_kinks(rows))
+        return lines
+
+    def _of_kinks(self, rows: int) -> str:
+        noun = self.differences.piece
+        if len(self.kinks) > 1:
+            noun += "s"
+        which = f"{noun} {some(self.kinks, 12)} of {rows}"
+        if len(self.kinks) == rows:
+            which = f"all {rows} {noun}"
+        return f"a kink lies within every usable step of {which}"
+
+
 def _certificate(
     differences: Differences,
     products: Sequence[Product],
@@ -92,49 +276,36 @@ def _certificate(
     refused: Iterable[str] = (),
 ) -> Certificate:
     """The certificate of these products."""
-    if tolerance is None:
-        tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.1)
-        if not differences.double:
-            tolerance = max(tolerance, 1e-2)
-    comparison = Comparison(differences, dtype, tolerance)
-    verdict = Verdict(list(refused))
+    check = _Check(differences, products, dtype, tolerance)
+    check.wrong += refused
     try:
-        comparison.run(products, most)
+        check.run(most)
     except KeyboardInterrupt as stop:
-        if not comparison.agree(products):
-            verdict.wrong.append("it was stopped before every node agreed")
-        stop.partial = _told(comparison, verdict, products)  # type: ignore[attr-defined]
+        if not check.right:
+            check.wrong.append("it was stopped before every node agreed")
+        stop.partial = check.certificate()  # type: ignore[attr-defined]
         raise
-    if not comparison.agree(products):
-        verdict.look(comparison, products)
-    if not differences.double:
-        verdict.notes.append(
-            "no float64 copy could be made, differences are in the network's own precision"
-        )
-    return _told(comparison, verdict, products)
+    check.judge()
+    return check.certificate()
 
 
-def _told(comparison: Comparison, verdict: Verdict, products: Sequence[Product]) -> Certificate:
-    """What the steps that were tried tell."""
-    tried = len(comparison.tried)
-    nodes = {}
-    for v in products[0].own:
-        nodes[v] = worst_of({product.method: product.errors[v] for product in products})
-    step = math.nan
-    if tried:
-        step = comparison.differences.steps[tried - 1]
-    notes = [f"note: {note}" for note in verdict.notes]
-    return Certificate(
-        not (verdict.wrong or verdict.untold),
-        nodes,
-        comparison.tolerance,
-        step,
-        (*verdict.wrong, *verdict.untold, *notes),
-        comparison.differences.noun,
-        verdict.kinks,
-        comparison.gradients,
-        () if verdict.wrong else tuple(verdict.nodes),
-    )
+def _cause(own: Vectors, expected: Vectors, tolerance: float) -> str:
+    """What the numbers tell."""
+    found = torch.cat([own[v].double() for v in expected])
+    mean = torch.cat(list(expected.values()))
+    if not bool(found.isfinite().all()):
+        return "they are not finite"
+    if not bool(found.any()):
+        return "they are zero. Gradients are off, or a backward has no second derivative"
+    if not bool(mean.any()):
+        return "the gradient does not change"
+    factor = float(found @ mean) / float(mean @ mean)
+    near = norm(found - factor * mean) <= 10 * tolerance * norm(found)
+    if abs(factor - 1) > tolerance and near:
+        whole = factor > 1.5 and abs(factor - round(factor)) < 10 * tolerance * factor
+        hint = ". Is the loss a sum, not a mean?" if whole else ", at every node alike"
+        return f"they are {factor:.4g} times the mean over the examples{hint}"
+    return "the second derivative is not that of the gradient"
 
 
 class _PlainDifferences(Differences):
@@ -163,7 +334,8 @@ class _PlainDifferences(Differences):
             )
         self.theta = at.detach()
         self.gradient = gradient
-        self.double = at.dtype == torch.float64
+        self.wide = at.dtype == torch.float64
+        self.narrowed = set()
         drawn = torch.zeros_like(self.theta)
         for span in self.spans.values():
             part = self.theta[span]
@@ -197,14 +369,14 @@ def _plain(target: Any, differences: _PlainDifferences, tolerance: float | None)
     if not isinstance(dtype, torch.dtype):
         dtype = differences.theta.dtype
     own = differences.cut(product(differences.whole_direction.to(dtype)).detach())
-    return _certificate(differences, [Product.of("products", own, own)], dtype, tolerance)
+    return _certificate(differences, [Product("products", own, own)], dtype, tolerance)
 
 
 def _products_of(operator: CurvatureOperator, direction: Vectors) -> Product:
     rows = {v: r.unsqueeze(0).to(operator.dtype) for v, r in direction.items()}
     own, whole = operator.whole(rows)
     of_whole = {v: images[0] for v, images in whole.items()}
-    return Product.of("products", {v: images[0] for v, images in own.items()}, of_whole)
+    return Product("products", {v: images[0] for v, images in own.items()}, of_whole)
 
 
 def _blocks_times(blocks: Blocks, direction: Vectors, method: str) -> Product:
@@ -216,7 +388,7 @@ def _blocks_times(blocks: Blocks, direction: Vectors, method: str) -> Product:
             block = blocks[v, w] if (v, w) in blocks else blocks[w, v].mT
             terms.append(block.double() @ r.double())
         images[v] = torch.stack(terms).sum(0)
-    return Product.of(method, images, images)
+    return Product(method, images, images)
 
 
 def _of_function(
@@ -235,7 +407,7 @@ def _of_function(
             try:
                 differences = FunctionDifferences(operator, double, seed, bar)
                 own = differences.product()
-                product = Product.of("products", own, own)
+                product = Product("products", own, own)
                 return _certificate(differences, [product], operator.dtype, tolerance, most)
             except (MeasurementError, RuntimeError) as error:
                 reason = str(error)

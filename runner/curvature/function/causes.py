@@ -9,7 +9,7 @@ from torch import nn
 from runner.curvature.function.context import changes_gradients
 from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.function import Function
-from runner.curvature.function.identities import Outcome
+from runner.curvature.function.identities import COPY, Outcome
 
 
 class WrongFunction(MeasurementError):
@@ -19,11 +19,11 @@ class WrongFunction(MeasurementError):
 def message(function: Function, outcome: Outcome) -> str:
     """One line: what was compared, how far it is apart, the likeliest cause, what to do."""
     names = [name for name in outcome.what if name]
+    compared = next(text for key, text in _COMPARED.items() if outcome.identity.startswith(key))
     for identity, test, text in _CAUSES:
         if outcome.identity.startswith(identity) and (found := test(function, outcome)) is not None:
-            return f"{_COMPARED[identity]} ({outcome.error:.0e}): {text.format(found)}"
-    number = outcome.identity[0]
-    return f"{_COMPARED[number]} ({outcome.error:.0e}{_at(names)}): {_UNKNOWN[number]}"
+            return f"{compared} ({outcome.error:.0e}): {text.format(found)}"
+    return f"{compared} ({outcome.error:.0e}{_at(names)}): {_UNKNOWN[outcome.identity[0]]}"
 
 
 def _at(names: list[str]) -> str:
@@ -31,6 +31,7 @@ def _at(names: list[str]) -> str:
 
 
 _COMPARED = {
+    COPY: "second derivatives in the network's own precision differ from those of a float64 copy",
     "0": "the module with its own parameters and with copies of them gives different losses or "
     "gradients",
     "1": "two evaluations of the loss differ",
@@ -81,6 +82,9 @@ _CAUSES: list[tuple[str, Test, str]] = [
      "the module or the loss keeps values from one call to the next (counters, hidden states): "
      "reset them in forward"),
     ("0", _first(changes_gradients), _HOOKS),
+    (COPY, lambda f, o: "",
+     "an operation is wrong in that precision alone (a kernel of Triton or CUDA, compiled code), "
+     "or rounds so much that nothing is left"),
     ("0", lambda f, o: some(map(repr, o.what), 3) if o.what else None,
      "{} is held outside of the module's parameters, in a list, a closure or a cached product: "
      "read it from the module at each call"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -62,15 +63,28 @@ def _is_low(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in _WIDE
 
 
+@dataclass
+class Record:
+    """What was seen in a float64 copy. narrowed: names of operations that take float64 and give
+    less; changed: whether anything was given in float64 that would have had less."""
+
+    narrowed: set[str] = field(default_factory=set)
+    changed: bool = False
+
+    def clear(self) -> None:
+        """Forgets it."""
+        self.narrowed.clear()
+        self.changed = False
+
+
 class FloatCopy(TorchFunctionMode):
     """Every cast to lower precision gives float64, and so does every `dtype=` of lower precision;
     tensors of lower precision that meet float64 ones (of closures, which no replacement reaches)
-    are taken for float64. narrowed: gets the names of operations that take float64 and give less
-    all the same."""
+    are taken for float64."""
 
-    def __init__(self, narrowed: set[str]) -> None:
+    def __init__(self, record: Record) -> None:
         super().__init__()
-        self.narrowed = narrowed
+        self.record = record
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -79,30 +93,56 @@ class FloatCopy(TorchFunctionMode):
         if func in _BYTES:
             return func(*args, **named)
         if func is Tensor.type and any(word in str(args[1:]) for word in _LEGACY):
+            self.record.changed = True
             return args[0].double()
         full = any(map(_is_full, leaves((args, named))))
         if full and func in _NUMPY:
-            self.narrowed.add("numpy")
+            self.record.narrowed.add("numpy")
             return func(*args, **named)
         first, rest = args[:1], args[1:]
         if not func.__name__.endswith("_"):  # what is written to stays itself
             first, rest = (), args
         out = named.get("out")
-        rest, named = _mapped(_full_precision if full else _full_dtype, (rest, named))
+        rest, named = _mapped(self._widened if full else self._full, (rest, named))
         if out is not None:
             named["out"] = out
-        found = _CASTS.get(func, func)(*first, *rest, **named)
+        if func in _CASTS:
+            self.record.changed = True
+            func = _CASTS[func]
+        found = func(*first, *rest, **named)
         if full and any(map(_is_low, leaves(found))):
-            self.narrowed.add(func.__name__)
+            self.record.narrowed.add(func.__name__)
         return found
 
+    def _full(self, value: Any) -> Any:
+        """A dtype of full precision."""
+        if isinstance(value, torch.dtype) and value in _WIDE:
+            self.record.changed = True
+            return _WIDE[value]
+        return value
 
-def _full_dtype(value: Any) -> Any:
-    return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+    def _widened(self, value: Any) -> Any:
+        """A dtype or tensor of full precision."""
+        if _is_low(value):
+            self.record.changed = True
+            return widen(value)
+        return self._full(value)
 
 
-def _full_precision(value: Any) -> Any:
-    return widen(value) if _is_low(value) else _full_dtype(value)
+class LowestPrecision(TorchFunctionMode):
+    """eps: the largest rounding among the results of operations, at least the one given."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for t in filter(_is_low, leaves(found)):
+            self.eps = max(self.eps, torch.finfo(t.dtype).eps)
+        return found
 
 
 def narrowing(tensors: Iterable[Tensor]) -> Iterator[str]:
@@ -116,12 +156,12 @@ def narrowing(tensors: Iterable[Tensor]) -> Iterator[str]:
 
 
 @contextmanager
-def double_precision(narrowed: set[str]) -> Iterator[None]:
+def double_precision(record: Record) -> Iterator[None]:
     """float64 is the default dtype, and what runs inside is a float64 copy."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with FloatCopy(narrowed):
+        with FloatCopy(record):
             yield
     finally:
         torch.set_default_dtype(before)

@@ -20,7 +20,7 @@ from runner.curvature.function.context import (
     reseed,
 )
 from runner.curvature.function.data import Batch, arguments_of, fresh
-from runner.curvature.function.double import double_precision, narrowing, widen
+from runner.curvature.function.double import Record, double_precision, narrowing, widen
 from runner.curvature.function.errors import (
     NO_SECOND_DERIVATIVE,
     MeasurementError,
@@ -78,8 +78,8 @@ class Function:
         self.rows_checked: set[tuple[int, ...]] = set()
         self.averages = False
         """Whether the mean of a loss of several values is taken whatever they are."""
-        self.narrowed = set[str]()
-        """Operations of a float64 copy that give less than float64."""
+        self.record = Record()
+        """Of its float64 copy."""
         self.saved = math.nan
         """Bytes that the graph of identity 0's gradient keeps, NaN where they were not counted."""
         self.near: Values | None = None
@@ -114,7 +114,7 @@ class Function:
         """Inside, the module and the loss have the variables of `point`: run, differentiate and
         multiply there. derivatives: how many are taken."""
         seed = point.seed if self.seed is None else self.seed
-        wide = double_precision(self.narrowed) if point.wide else nullcontext()
+        wide = double_precision(self.record) if point.wide else nullcontext()
         with self.prepared(), torch.set_grad_enabled(derivatives > 0), wide:
             modules = self._modules
             tensors = _buffers(modules, point.wide)
@@ -220,7 +220,7 @@ class Function:
             with self.curved() if directions else nullcontext():
                 loss = self.evaluate(batch, point.wide)[1]
             if point.wide:
-                self.narrowed.update(narrowing([loss]))
+                self.record.narrowed.update(narrowing([loss]))
             wrt = list(leaves.values())
             slopes = gradients(loss, wrt, graph=bool(directions))
             flat = joined(slopes)

@@ -6,13 +6,10 @@ measured.
 1  repeatable: two different seeds give one loss and gradient.
 2  gradient: (L(u'+td) - L(u'-td)) / 2t = <g, d>, at a generic point u' near u, on few
    examples in float64.
-3  product: (g(u'+td) - g(u'-td)) / 2t = H d in each group; where no step tells,
-   <c, H d> = <d, H c>.
+3  product: (g(u'+td) - g(u'-td)) / 2t = H d in each group.
 4  weights (weights.py).
 
-A comparison has three outcomes. "right": one step t agrees. "wrong": two steps agree with each
-other ten times better than with the derivative, without a kink between them. "inconclusive":
-neither; it is named and never refused.
+How derivatives and differences are compared, with three outcomes: comparison.py.
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from runner.curvature.function.comparison import Comparison, Difference, Rows
 from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
 from runner.curvature.function.function import Evaluated, Function, Point, gradients, moved
@@ -35,9 +33,15 @@ DISPLACED = 1e-3
 AGREES = 1e-4
 STEPS = (1e-8, 1e-7, 1e-9, 1e-6, 1e-5)
 STEPS_IN_FLOAT32 = (1e-3, 3e-3, 1e-2, 3e-4)
+SMALL = 1e-5
+"""Share of a product that errors of its groups are relative to at least."""
+COMPARED = ("2 gradient", "3 product")
 PERIOD = 10_007
 """Random numbers that are drawn for a direction; longer ones repeat them."""
 
+SAME = "0 same function"
+COPY = "0 float64 copy"
+"""Whether the product in the network's own precision is that of its copy."""
 NOT_REACHED = "reached"
 LOWER_PRECISION = "lower precision"
 """Names of outcomes that say what a comparison could not see."""
@@ -107,7 +111,7 @@ def same_function(function: Function, values: Values, batch: Batch, own: Own) ->
         return [Outcome("1 repeatable", "wrong", error, (what,))]
     if wrong is not None:
         return [wrong]
-    return [Outcome("0 same function", "right", 0.0), Outcome("1 repeatable", "right", 0.0)]
+    return [Outcome(SAME, "right", 0.0), Outcome("1 repeatable", "right", 0.0)]
 
 
 def own_parameters(function: Function, batch: Batch) -> Own:
@@ -147,7 +151,7 @@ def _differing(
             names = sorted(far, key=lambda name: -apart[name])
             error = max([error, *apart.values()])
     if error > allowed:
-        return Outcome("0 same function", "wrong", error, tuple(names))
+        return Outcome(SAME, "wrong", error, tuple(names))
     return None
 
 
@@ -176,97 +180,17 @@ def _apart(one: Evaluated, other: Evaluated) -> float:
 Pieces = Mapping[str, Tensor]
 
 
-class Comparison:
-    """One derivative next to differences at several steps, in pieces by name. here: what is
-    differentiated, at u'. eps: its rounding. floors: what errors are relative to at least; default
-    1,000 roundings."""
-
-    def __init__(
-        self,
-        identity: str,
-        derivative: Pieces,
-        here: Pieces,
-        eps: float,
-        tolerance: float,
-        floors: Mapping[str, float] | None = None,
-    ) -> None:
-        self.identity = identity
-        self.derivative = derivative
-        self.here = here
-        self.tolerance = tolerance
-        self.roundings = {name: eps * norm(piece) for name, piece in here.items()}
-        least = floors or {name: 1e3 * size for name, size in self.roundings.items()}
-        self.norms = {name: norm(piece) for name, piece in derivative.items()}
-        self.scales = {k: max(size, least[k], 1e-300) for k, size in self.norms.items()}
-        self.found: list[tuple[dict[str, float], dict[str, float], Pieces]] = []
-        self.open = set(derivative)
-        self.best = dict.fromkeys(derivative, math.inf)
-
-    def ahead(self, above: Pieces, t: float) -> None:
-        """Settles the pieces that agree with the difference from u' to u' + td alone."""
-        for name in set(self.open):
-            self._difference(name, above[name], self.here[name], t)
-
-    def add(self, above: Pieces, below: Pieces, t: float) -> None:
-        """What is differentiated, at u' + td and u' - td."""
-        errors = dict.fromkeys(self.derivative, math.inf)
-        gaps = dict[str, float]()
-        slopes = {}
-        for name in set(self.open):
-            difference, errors[name] = self._difference(name, above[name], below[name], 2 * t)
-            if name in self.open:
-                slopes[name] = difference.div_(2 * t)
-                bend = (above[name] + below[name]).sub_(self.here[name], alpha=2)
-                gaps[name] = norm(bend) / (t * self.scales[name])  # large where a kink lies between
-        self.found.append((errors, gaps, slopes))
-
-    def _difference(
-        self, name: str, one: Tensor, other: Tensor, distance: float
-    ) -> tuple[Tensor, float]:
-        """A difference, and the relative error of its quotient, infinite below rounding; settles
-        the piece where it agrees."""
-        difference = one - other
-        size = norm(difference)
-        rest = torch.sub(difference, self.derivative[name], alpha=distance)
-        apart = norm(rest) / (abs(distance) * self.scales[name])
-        live = size > 100 * self.roundings[name]
-        error = apart if live else math.inf
-        self.best[name] = min(self.best[name], error)
-        if apart <= self.tolerance and (live or self.norms[name] == 0 == size):
-            self.open.discard(name)
-        return difference, error
-
-    def outcome(self) -> Outcome:
-        """The verdict over all pieces."""
-        wrong = {name: error for name in self.open if (error := self._wrong(name)) is not None}
-        if wrong:
-            names = sorted(wrong, key=lambda name: -wrong[name])
-            return Outcome(self.identity, "wrong", wrong[names[0]], tuple(names))
-        if self.open:
-            worst = max(self.best[name] for name in self.open)
-            return Outcome(self.identity, "inconclusive", worst, tuple(sorted(self.open)))
-        settled = max((e for e in self.best.values() if math.isfinite(e)), default=0.0)
-        return Outcome(self.identity, "right", settled)
-
-    def _wrong(self, name: str) -> float | None:
-        """The error, where two steps agree with each other and not with the derivative, or that is
-        not finite."""
-        if not math.isfinite(self.norms[name]):
-            return math.inf
-        for i, (errors, gaps, one) in enumerate(self.found):
-            for other_errors, other_gaps, other in self.found[:i]:
-                error = min(errors[name], other_errors[name])
-                if not math.isfinite(max(errors[name], other_errors[name])):
-                    continue
-                agree = norm(one[name] - other[name]) / self.scales[name] < error / 10
-                if agree and min(gaps[name], other_gaps[name]) < error / 10:
-                    return error
-        return None
-
-
 def scalar(value: float | Tensor) -> Tensor:
     """A number in float64, whatever the default device is."""
     return torch.tensor([float(value)], dtype=torch.float64, device="cpu")
+
+
+Compared = tuple[dict[str, list[Comparison]], list[Outcome], Tensor]
+"""Comparisons by identity, what else is to be said, and the product."""
+
+
+def _row(pieces: Pieces) -> Rows:
+    return {name: piece.unsqueeze(0) for name, piece in pieces.items()}
 
 
 class SecondOrder:
@@ -277,13 +201,17 @@ class SecondOrder:
         self.batch = batch
         self.wide = wide
         near = displaced(function, values)
+        d = noise(function, near, 2)
+        self.own = Point(near, False, 1)
+        self.own_d = d
         self.point = in_double(near) if wide else near
-        self.d = noise(function, self.point, 2)
+        self.d = d.double() if wide else d
         self.here = Point(self.point, wide, 1)
-        self.double = wide or self.d.dtype == torch.float64
+        self.double = wide or d.dtype == torch.float64
         self.steps: Sequence[float] = STEPS
         self.eps = 2.2e-16
         self.tolerance = AGREES
+        self.size_of_gradient = 0.0
         if not self.double:
             self._take_large_steps()
 
@@ -297,9 +225,10 @@ class SecondOrder:
     def evaluated(self, *directions: Tensor) -> Evaluated:
         """The loss, its gradient and products with directions at u'. Where operations of the
         float64 copy give less than float64, steps are large from then on."""
-        self.function.narrowed.clear()
+        self.function.record.clear()
         found = self.function.gradient(self.here, self.batch, directions)
-        if self.function.narrowed:
+        self.size_of_gradient = norm(found.gradient)
+        if self.function.record.narrowed:
             self._take_large_steps()
         return found
 
@@ -316,76 +245,55 @@ class SecondOrder:
         """A vector by groups."""
         return {name: vector[place] for name, place in self.function.variables.groups.items()}
 
-    def product(self, derivative: Pieces, here: Pieces) -> Comparison:
-        """Identity 3: the derivative of something that is `here` at u'."""
-        return Comparison("3 product", derivative, here, self.eps, self.tolerance)
-
     def slope(self, whole: Evaluated) -> Comparison:
         """Identity 2."""
         g = whole.gradient
-        slope = scalar(dot(g, self.d))
-        floor = norm(g) * norm(self.d) / math.sqrt(len(g))
-        loss = {"": scalar(whole.loss)}
-        numbers = self.eps, self.tolerance
-        return Comparison("2 gradient", {"": slope}, loss, *numbers, {"": floor})
+        least = norm(g) * norm(self.d) / math.sqrt(len(g))
+        return Comparison({"": scalar(dot(g, self.d))}, self.tolerance, {"": least})
 
     def loss(self, t: float) -> Pieces:
         """The loss at u' + td."""
         return {"": scalar(self.function.value(self.moved(t), self.batch))}
 
-    def settled(self, compared: Comparison, ends: Callable[[float], Pieces]) -> Outcome:
-        """Of differences at one step after another. ends: what is differentiated, at u' + td."""
+    def compare(
+        self,
+        compared: Sequence[Comparison],
+        here: Sequence[Pieces],
+        ends: Callable[[float], Sequence[Pieces]],
+    ) -> None:
+        """Takes steps until every piece is right. here: what is differentiated, at u'; ends: at
+        u' + td, evaluated together."""
         for t in self.steps:
-            above = ends(t)
-            compared.ahead(above, t)
-            if compared.open:
-                compared.add(above, ends(-t), t)
-            if not compared.open:
-                break
-        return compared.outcome()
+            ahead = ends(t)
+            behind = ends(-t)
+            right = True
+            for i, one in enumerate(compared):
+                rows = map(_row, (ahead[i], here[i], behind[i]))
+                right &= one.add(Difference.between(*rows, step=t, eps=self.eps))
+            if right:
+                return
 
-    def check(self) -> list[Outcome]:
-        """Of the gradient and the Hessian."""
+    def of_hessian(self) -> Compared:
         whole = self.evaluated(self.d)
         (hd,) = whole.products
-        first = self.slope(whole)
-        next_one = self.product(self.groups(hd), self.groups(whole.gradient))
-        for t in self.steps:
-            above = self._ends(t)
-            first.ahead(above[0], t)
-            next_one.ahead(above[1], t)
-            if not first.open and not next_one.open:
-                break
-            below = self._ends(-t)
-            first.add(above[0], below[0], t)
-            next_one.add(above[1], below[1], t)
-            if not first.open and not next_one.open:
-                break
-        outcome = next_one.outcome()
-        if outcome.status == "inconclusive":
-            (hc,) = self.function.gradient(self.here, self.batch, (self.c,)).products
-            outcome = self.with_symmetry(outcome, hd, hc)
-        return [first.outcome(), outcome, *self.remarks(whole)]
+        product = self.groups(hd)
+        least = dict.fromkeys(product, SMALL * norm(hd))
+        compared = [self.slope(whole), Comparison(product, self.tolerance, least)]
 
-    def _ends(self, t: float) -> tuple[Pieces, Pieces]:
-        """The loss and the gradient at u' + td."""
-        found = self.function.gradient(self.moved(t), self.batch)
-        return {"": scalar(found.loss)}, self.groups(found.gradient)
+        def ends(t: float) -> list[Pieces]:
+            found = self.function.gradient(self.moved(t), self.batch)
+            return [{"": scalar(found.loss)}, self.groups(found.gradient)]
 
-    def with_symmetry(self, outcome: Outcome, hd: Tensor, hc: Tensor) -> Outcome:
-        """What differences have not decided: wrong where <c, H d> differs from <d, H c>."""
-        size = norm(self.c) * norm(hd) + norm(self.d) * norm(hc)
-        skew = abs(dot(self.c, hd) - dot(self.d, hc)) / max(size, 1e-300)
-        allowed = 1e-8 if self.double else 1e-3
-        if skew > allowed:
-            return Outcome("3 product", "wrong", skew, ("symmetry",))
-        return outcome
+        here = [{"": scalar(whole.loss)}, self.groups(whole.gradient)]
+        self.compare(compared, here, ends)
+        by_identity = {name: [one] for name, one in zip(COMPARED, compared, strict=True)}
+        return by_identity, self.remarks(whole), hd
 
     def remarks(self, whole: Evaluated) -> list[Outcome]:
         """What was not compared, and what was compared with large steps."""
         found = self._not_reached(whole)
         if self.wide and not self.double:
-            names = tuple(sorted(self.function.narrowed))
+            names = tuple(sorted(self.function.record.narrowed))
             found.append(Outcome(LOWER_PRECISION, "inconclusive", 0.0, names))
         return found
 

@@ -9,8 +9,15 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.estimate import on_sphere
-from runner.curvature.function.differences import Difference, Differences, Rows, bent
-from runner.curvature.function.double import double_precision, widen
+from runner.curvature.function.comparison import (
+    Difference,
+    Differences,
+    Rows,
+    bent,
+    fitted,
+    of_quotients,
+)
+from runner.curvature.function.double import Record, double_precision, narrowing, widen
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.state import untouched
 
@@ -20,7 +27,7 @@ INSIDE = "output"
 class GraphDifferences(Differences):
     """Of one part of the Hessian between nodes. The batch is displaced as a whole.
 
-    double: whether a float64 copy could be made; else the network is evaluated as it is. A unit of
+    wide: whether a float64 copy could be made; else the network is evaluated as it is. A unit of
     the direction at a node is the root mean square of its outputs.
     """
 
@@ -34,7 +41,8 @@ class GraphDifferences(Differences):
         generator: torch.Generator | None,
     ) -> None:
         self.part = part
-        self.narrowed = set[str]()
+        self.record = Record()
+        self.narrowed = self.record.narrowed
         values = self._evaluated(dag, x, y)
         self.shapes = {v: values[v].shape[1:] for v in nodes}
         self.direction = {}
@@ -51,20 +59,21 @@ class GraphDifferences(Differences):
         except Exception:  # modules that cannot be copied, functions with a dtype of their own
             return self._values((dag, x, y), False)
 
-    def _values(self, network: tuple[Dag, Tensor, Tensor], double: bool) -> dict[str, Tensor]:
+    def _values(self, network: tuple[Dag, Tensor, Tensor], wide: bool) -> dict[str, Tensor]:
         self.dag, self.x, self.y = network
-        self.double = double
+        self.wide = wide
+        self.record.clear()
         with self._quiet(), torch.no_grad():
             values = self.dag.forward(self.x)
             output = values[self.dag.output]
             self.dag.loss.per_example(output[:1], self.y[:1])
-        if double and output.dtype != torch.float64:
+        if wide and output.dtype != torch.float64:
             raise TypeError("the output is not in float64")
         return values
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
-        wide = double_precision(self.narrowed) if self.double else nullcontext()
+        wide = double_precision(self.record) if self.wide else nullcontext()
         with torch.inference_mode(False), torch.enable_grad(), untouched(), wide:
             yield
 
@@ -78,12 +87,10 @@ class GraphDifferences(Differences):
             return total.minus(self._gauss_newton(step, centre))
 
     def allowance(self) -> float:
-        """Where all examples are fitted, the slope of the loss is the rest of a difference of
-        numbers near 1: eps / slope, over the largest step."""
         with self._quiet():
             output = self.dag.forward(self.x)[self.dag.output]
-            slope = self._slope(output) * len(output)
-        return 1e5 * torch.finfo(slope.dtype).eps / max(float(slope.abs().max()), 1e-300)
+            slope = self._slope(output)
+        return of_quotients(fitted([slope], torch.finfo(slope.dtype).eps), self.steps)
 
     def _slope(self, output: Tensor) -> Tensor:
         """Gradient of the loss by the outputs."""
@@ -114,7 +121,10 @@ class GraphDifferences(Differences):
 
     def _gradient(self, place: float) -> Rows:
         leaves, output = self._moved(place)
-        return self._pulled(self._loss(output), leaves)
+        loss = self._loss(output)
+        if self.wide:
+            self.narrowed.update(narrowing([loss]))
+        return self._pulled(loss, leaves)
 
     def _output(self, place: float) -> Rows:
         with torch.no_grad():
@@ -132,6 +142,8 @@ class GraphDifferences(Differences):
             fresh, again = self._moved(centre)
             return self._pulled(again, fresh, curved)
 
-        found = Difference.of(self._output, step, centre).mapped(through_loss)
-        largest = max(float(rows.norm()) for rows in found.value.values())
-        return Difference(found.value, found.turn, largest * torch.finfo(here.dtype).eps / step)
+        found = Difference.of(self._output, step, centre)
+        value = through_loss(found.value)
+        largest = max(float(rows.norm()) for rows in value.values())
+        rounding = largest * torch.finfo(here.dtype).eps / step
+        return Difference(value, through_loss(found.turn), dict.fromkeys(value, rounding))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from runner.curvature.function.causes import WrongFunction, message
+from runner.curvature.function.comparison import NARROWED, Comparison, fitted, of_quotients
 from runner.curvature.function.data import Batch
+from runner.curvature.function.double import LowestPrecision
 from runner.curvature.function.errors import (
     MeasurementError,
     NoSecondDerivative,
@@ -22,14 +25,28 @@ from runner.curvature.function.function import (
     Function,
     Point,
     leaves_of,
+    moved,
 )
-from runner.curvature.function.identities import Outcome, Pieces, SecondOrder
+from runner.curvature.function.identities import (
+    COMPARED,
+    COPY,
+    DISPLACED,
+    Compared,
+    Outcome,
+    Pieces,
+    SecondOrder,
+    in_double,
+    noise,
+    scalar,
+)
 from runner.curvature.function.vectors import Flat, dot, joined, norm
 from runner.curvature.operators.products import FactoredGraph, Part, outputs_at
 
-NARROWED = 0.1
-"""Relative error up to which nothing is wrong in a float64 copy with operations of lower
-precision."""
+EPS_OF_FLOAT64 = 1e-15
+SMALL_GROUP = 0.1
+OF_GRADIENT = 0.01
+"""Shares of a product, and of the gradient, that errors of the product in its own precision are
+relative to at least."""
 
 
 class Verdicts:
@@ -75,31 +92,38 @@ def second_order(
 
 
 def _second_order(at: SecondOrder, part: Part) -> list[Outcome]:
-    outcomes = at.check() if part == "hessian" else _of_factors(at)
-    if any(outcome.status == "wrong" for outcome in outcomes):
-        rounds = rounding(at.function, at.here, at.batch, at.eps)
-        if at.wide and not at.double:
-            rounds = max(rounds, NARROWED)
-        outcomes = [
-            replace(o, status="inconclusive") if o.status == "wrong" and o.error <= rounds else o
-            for o in outcomes
-        ]
-    return outcomes
+    compared, outcomes, product = at.of_hessian() if part == "hessian" else _of_factors(at)
+    found = [_outcome(at, identity, one) for identity, one in compared.items()]
+    return [*found, *outcomes, *_same_product(at, part, product)]
+
+
+def _outcome(at: SecondOrder, identity: str, compared: Sequence[Comparison]) -> Outcome:
+    wrong: dict[str, float] = {}
+    if any(one.open for one in compared):
+        allowed = of_quotients(rounding(at.function, at.here, at.batch, at.eps), at.steps)
+        least = NARROWED if at.wide and not at.double else 0.0
+        for one in compared:
+            one.allow(allowed)
+            wrong |= one.wrong(max(allowed, least))
+    error = max(one.error for one in compared)
+    if wrong:
+        names = sorted(wrong, key=lambda name: -wrong[name])
+        return Outcome(identity, "wrong", wrong[names[0]], tuple(names))
+    if names := sorted(name for one in compared for name in one.open):
+        return Outcome(identity, "inconclusive", error, tuple(names))
+    return Outcome(identity, "right", error)
 
 
 def rounding(function: Function, at: Point, batch: Batch, eps: float) -> float:
-    """Relative error of derivatives that the loss allows: where all examples are fitted, its slope
-    is the rest of a difference of numbers near 1, and has few digits: eps / slope, and of a
-    quotient over the largest step 1e5 times as much."""
+    """Relative error of derivatives that the loss allows, where it has outputs (see `fitted`)."""
     leaves = leaves_of(at.values)
     with suppress(MeasurementError), function.at(at._replace(values=leaves)):
-        graph = FactoredGraph(function, leaves, batch, 1.0, at.wide)
-        largest = max(float(slope.detach().abs().max()) * len(slope) for slope in graph.slopes)
-        return 1e6 * eps / max(largest, 1e-300)
+        return fitted(FactoredGraph(function, leaves, batch, 1.0, at.wide).slopes, eps)
     return 0.0
 
 
-def _of_factors(at: SecondOrder) -> list[Outcome]:
+def _of_factors(at: SecondOrder) -> Compared:
+    """As `SecondOrder.of_hessian`, of the factors J and A."""
     leaves = leaves_of(at.point)
     whole = at.evaluated()
     flat = Flat(at.point)
@@ -107,16 +131,34 @@ def _of_factors(at: SecondOrder) -> list[Outcome]:
         graph = FactoredGraph(at.function, leaves, at.batch, 1.0, at.wide)
         tangents = graph.jacobian(flat.split(at.d), False)
         curved = graph.curved(tangents, False)
-        hd = flat.join(graph.pull(curved, False)).detach()
+        product = flat.join(graph.pull(curved, False)).detach()
         pulled = flat.join(graph.pull([s.detach() for s in graph.slopes], False)).detach()
         others = graph.jacobian(flat.split(at.c), False)
-    outcomes = [at.settled(at.slope(whole), at.loss), _through_output(at, whole, pulled)]
-    outcomes.append(_factors(at, graph, joined(tangents), joined(curved)))
-    skew = abs(dot(at.c, hd) - dot(joined(others), joined(curved)))
-    skew /= max(norm(at.c) * norm(hd), 1e-300)
+    slope = at.slope(whole)
+    at.compare([slope], [{"": scalar(whole.loss)}], lambda t: [at.loss(t)])
+    outputs = joined(graph.outputs).detach()
+    slopes = joined(graph.slopes).detach()
+    of_outputs = Comparison({"outputs": joined(tangents)}, at.tolerance)
+    of_loss = Comparison({"loss": joined(curved)}, at.tolerance)
+
+    def outputs_there(t: float) -> list[Pieces]:
+        there = outputs_at(at.function, at.moved(t), at.batch, graph.places)
+        return [{"outputs": joined(there).detach()}]
+
+    def slopes_there(t: float) -> list[Pieces]:
+        """Of the loss at the outputs moved by t J d."""
+        with at.function.at(at.here):
+            return [{"loss": graph.slope_at(outputs + t * joined(tangents))}]
+
+    at.compare([of_outputs], [{"outputs": outputs}], outputs_there)
+    at.compare([of_loss], [{"loss": slopes}], slopes_there)
+    outcomes = [_through_output(at, whole, pulled)]
+    skew = abs(dot(at.c, product) - dot(joined(others), joined(curved)))
+    skew /= max(norm(at.c) * norm(product), 1e-300)
     if skew > at.tolerance:
         outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
-    return outcomes + at.remarks(whole)
+    compared = dict(zip(COMPARED, ([slope], [of_outputs, of_loss]), strict=True))
+    return compared, outcomes + at.remarks(whole), product
 
 
 def _through_output(at: SecondOrder, whole: Evaluated, pulled: Tensor) -> Outcome:
@@ -129,20 +171,57 @@ def _apart(one: Tensor, other: Tensor) -> float:
     return norm(one - other) / max(norm(one), norm(other), 1e-300)
 
 
-def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensor, curved: Tensor) -> Outcome:
-    """J d and A J d next to differences of outputs, and of the loss's slope there."""
-    outputs = joined(graph.outputs).detach()
-    slopes = joined(graph.slopes).detach()
-    base = {"outputs": outputs, "loss": slopes}
-    derivative = {"outputs": tangents, "loss": curved}
-    compared = at.product(derivative, base)
-    return at.settled(compared, lambda t: _ends(at, graph, outputs, tangents, t))
+# ------------------------------------------------------------------ the copy is the function
 
 
-def _ends(
-    at: SecondOrder, graph: FactoredGraph, outputs: Tensor, tangents: Tensor, t: float
-) -> Pieces:
-    """The outputs at u' + td, and the slope of the loss at the outputs moved by t J d."""
-    ends = joined(outputs_at(at.function, at.moved(t), at.batch, graph.places)).detach()
-    with at.function.at(at.here):
-        return {"outputs": ends, "loss": graph.slope_at(outputs + t * tangents)}
+def _same_product(at: SecondOrder, part: Part, product: Tensor) -> list[Outcome]:
+    """The product of the function in its own precision is that of its float64 copy: a kernel may
+    be wrong in lower precision alone."""
+    eps = max(torch.finfo(t.dtype).eps for t in at.own.values.values())
+    exact = eps < EPS_OF_FLOAT64 and not at.function.record.changed
+    if not at.wide or exact or at.function.record.narrowed:
+        return []
+    with LowestPrecision(eps) as lowest:
+        apart = _product(at, part, at.own, at.own_d).double() - product
+    error = _relative(at, apart, product)
+    allowed = _allowed(lowest.eps)
+    if error <= allowed:
+        return [Outcome(COPY, "right", error)]
+    allowed = max(allowed, rounding(at.function, at.own, at.batch, lowest.eps))
+    same_draws = at.function.seed is None  # they depend on the precision
+    if same_draws and allowed < error < math.inf and _recurs(at, part, apart):
+        return [Outcome(COPY, "wrong", error)]
+    return [Outcome(COPY, "inconclusive", error)]
+
+
+def _relative(at: SecondOrder, apart: Tensor, product: Tensor) -> float:
+    """The largest error of a group."""
+    least = max(SMALL_GROUP * norm(product), OF_GRADIENT * at.size_of_gradient, 1e-300)
+    sizes = {name: max(norm(piece), least) for name, piece in at.groups(product).items()}
+    errors = {name: norm(piece) / sizes[name] for name, piece in at.groups(apart).items()}
+    return max(errors.values())
+
+
+def _recurs(at: SecondOrder, part: Part, apart: Tensor) -> bool:
+    """Whether the products differ at another point nearby as they do here. Roundings do not, nor
+    does a kink on whose other side the copy is."""
+    step = noise(at.function, at.own.values, 3)
+    own = at.own._replace(values=moved(at.own.values, step, DISPLACED))
+    copied = at.here._replace(values=in_double(own.values))
+    there = _product(at, part, own, at.own_d).double() - _product(at, part, copied, at.d)
+    return norm(there - apart) < norm(apart) / 2
+
+
+def _allowed(eps: float) -> float:
+    """Relative error of a right product that is computed with such roundings."""
+    return 1e4 * eps if eps < 1e-6 else 10 * eps
+
+
+def _product(at: SecondOrder, part: Part, point: Point, d: Tensor) -> Tensor:
+    if part == "hessian":
+        return at.function.gradient(point, at.batch, (d,)).products[0]
+    leaves = leaves_of(point.values)
+    flat = Flat(point.values)
+    with at.function.at(point._replace(values=leaves)), second_derivatives(NETWORK):
+        graph = FactoredGraph(at.function, leaves, at.batch, 1.0, point.wide)
+        return flat.join(graph.apply(flat.split(d), False)).detach()

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.curvature.function.comparison import Difference, Differences, Rows, of_quotients
 from runner.curvature.function.data import Batch
-from runner.curvature.function.differences import Difference, Differences, Rows
 from runner.curvature.function.function import Point, leaves_of, moved
 from runner.curvature.function.identities import in_double, noise
 from runner.curvature.function.vectors import Flat, divided, joined, norm
@@ -19,20 +19,22 @@ from runner.curvature.operators.products import FactoredGraph, outputs_at
 
 
 class FunctionDifferences(Differences):
-    """Of any part. double: whether a float64 copy is looked at; bar: counts gradients."""
+    """Of any part. copied: whether a float64 copy is looked at; bar: counts gradients."""
 
     piece = "batch"
 
-    def __init__(self, operator: FunctionOperator, double: bool, seed: int, bar: Any) -> None:
+    def __init__(self, operator: FunctionOperator, copied: bool, seed: int, bar: Any) -> None:
         self.operator = operator
         self.function = operator.function
         self.bar = bar
-        self.wide = double
-        self.double = double or operator.dtype == torch.float64
+        self.copied = copied
+        self.wide = copied or operator.dtype == torch.float64
+        self.narrowed = self.function.record.narrowed
+        self.narrowed.clear()
         self.noun = operator.noun
         self.cost = 3.0
         self.start = operator.values
-        if double:
+        if copied:
             self.start = in_double(operator.values)
         self.drawn = noise(self.function, self.start, seed)
         self.direction = self._rows(self.drawn)
@@ -45,14 +47,15 @@ class FunctionDifferences(Differences):
         if self.operator.part == "hessian":
             return Difference.of(self._gradient, step, centre)
         value, turn = self._over_data(lambda batch: self._of_outputs(batch, step, centre))
-        return Difference(self._row(value), self._row(turn), 0.0)
+        found = self._row(value)
+        return Difference(found, self._row(turn), dict.fromkeys(found, 0.0))
 
     def allowance(self) -> float:
         """Of a batch whose examples are fitted: its loss has few digits."""
         eps = 2.2e-16 if self.double else 1.2e-7
-        return rounding(
-            self.function, Point(self.start, self.wide, 1), self.operator.data.first, eps
-        )
+        at = Point(self.start, self.copied, 1)
+        found = rounding(self.function, at, self.operator.data.first, eps)
+        return of_quotients(found, self.steps)
 
     def _rows(self, vector: Tensor) -> Rows:
         return {group: vector[..., place] for group, place in self.operator.groups.items()}
@@ -70,7 +73,7 @@ class FunctionDifferences(Differences):
         return total
 
     def _point(self, place: float) -> Point:
-        return Point(moved(self.start, self.drawn, place), self.wide, 1)
+        return Point(moved(self.start, self.drawn, place), self.copied, 1)
 
     def _gradient(self, place: float) -> Rows:
         point = self._point(place)
@@ -84,7 +87,7 @@ class FunctionDifferences(Differences):
         point = self._point(centre)
         leaves = leaves_of(point.values)
         with self.function.at(point._replace(values=leaves)):
-            graph = FactoredGraph(self.function, leaves, batch, 1.0, self.wide)
+            graph = FactoredGraph(self.function, leaves, batch, 1.0, self.copied)
         shapes = dict(enumerate(graph.outputs))
 
         def outputs(place: float) -> Tensor:

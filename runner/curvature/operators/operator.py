@@ -357,6 +357,7 @@ class FunctionOperator(SymmetricOperator):
         counts += f", weighed by {self.weighing.name}"
         words = [f"{self.shape[0]} x {self.shape[0]}", f"part={self.part!r}", counts, self.method]
         words.append(f"a product costs about {self.cost:.1f} gradients")
+        right = list(dict.fromkeys(right))
         words.append(f"identities {' '.join(right)} right" if right else "not checked")
         for outcome in open_ones:
             words.append(_inconclusive(outcome))

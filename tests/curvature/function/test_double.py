@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from runner.curvature import ParameterOperator, verify
-from runner.curvature.function.double import double_precision
+from runner.curvature.function.double import Record, double_precision
 from tests.curvature.cases import Own, with_backward
 from tests.curvature.oracles import parameter_matrix, relative
 from tests.draws import normal
@@ -38,21 +38,21 @@ CASTS = {
 
 @pytest.mark.parametrize("kind", CASTS)
 def test_casts_give_float64(kind):
-    narrowed = set()
-    with double_precision(narrowed):
+    record = Record()
+    with double_precision(record):
         assert CASTS[kind](torch.ones(3)).dtype == torch.float64
         assert torch.ones(3).cfloat().dtype == torch.complex128
-    assert not narrowed and torch.ones(3).dtype == torch.float32
+    assert record.changed and not record.narrowed and torch.ones(3).dtype == torch.float32
 
 
 def test_bytes_and_what_is_written_to_stay_as_they_are():
     kept = torch.zeros(3, dtype=torch.float32)
-    narrowed = set()
-    with double_precision(narrowed):
+    record = Record()
+    with double_precision(record):
         assert torch.ones(3).view(torch.float32).shape == (6,)
         assert torch.frombuffer(np.ones(2, np.float32), dtype=torch.float32).tolist() == [1, 1]
         kept.add_(torch.ones(3))
-    assert kept.tolist() == [1, 1, 1] and narrowed == {"add_"}
+    assert kept.tolist() == [1, 1, 1] and record.narrowed == {"add_"}
 
 
 def norm_in_float32(t):
@@ -133,3 +133,44 @@ def test_a_detached_part_next_to_scripted_code_is_refused():
         ParameterOperator(network(lambda t: scripted(t) * t.detach()), CROSS, data())
     found = verify(ParameterOperator(network(scripted), CROSS, data()))
     assert "wrong" not in str(found)
+
+
+def in_float32_alone(t):
+    return t.cos() * (1.02 if t.dtype == torch.float32 else 1.0)
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_a_kernel_that_is_wrong_in_float32_alone_is_refused(part):
+    """Its float64 copy is right."""
+    sine = with_backward(torch.sin, lambda g, t: g * in_float32_alone(t))
+    for seed in range(5):
+        with refusal("wrong in that precision alone"):
+            ParameterOperator(network(sine, seed), CROSS, data(), part=part)
+        module = network(sine, seed, torch.float64)
+        assert "wrong" not in repr(ParameterOperator(module, CROSS, data(torch.float64), part=part))
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_roundings_of_half_precision_are_not_taken_for_a_wrong_kernel(dtype, part):
+    for seed in range(5):
+        found = ParameterOperator(network(torch.relu, seed, dtype), CROSS, data(dtype), part=part)
+        assert found.checks["3 product"].startswith("right"), found
+
+
+def confident(seed, wrong):
+    """A network that is sure of its labels, or of others for some examples."""
+    module, (x, _) = network(torch.tanh, seed), data()
+    with torch.no_grad():
+        module.last.weight.mul_(100)
+        y = module(x).argmax(1)
+    y[:wrong] = (y[:wrong] + 1) % 3
+    return module, (x, y)
+
+
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+@pytest.mark.parametrize("wrong", [0, 1, 6])
+def test_probabilities_that_float32_rounds_to_one_are_not_taken_for_a_wrong_kernel(wrong, part):
+    for seed in range(10):
+        module, given = confident(seed, wrong)
+        assert "FAILED" not in repr(ParameterOperator(module, CROSS, given, part=part))
