@@ -15,6 +15,7 @@ from typing import Any
 from runner.contract import SettingError, described, quoted, short
 from runner.run.command_line import Call
 from runner.run.config import build_job, composition, files
+from runner.run.config.compose import defaults_of_hydra, with_hydra
 from runner.run.config.overrides import Arguments, expand
 from runner.run.config.types import may_import
 from runner.run.execute import run_job
@@ -54,15 +55,8 @@ def chosen(arguments: Arguments) -> bool:
 def check_launcher(arguments: Arguments) -> None:
     """Let Hydra compose the first job. Raises SettingError with one line for what it refuses, and
     for code that a file brings in through Hydra's own section."""
-    import hydra
-
-    words = [*expand(arguments)[0], *arguments.launcher]
-    if files.added():
-        places = ",".join(f"'file://{folder}'" for folder in files.added())
-        words.append(f"hydra.searchpath=[{places}]")
     try:
-        with hydra.initialize_config_dir(str(files.CONF), **defaults_of_hydra()):
-            cfg = hydra.compose("config", overrides=words, return_hydra_config=True)
+        cfg = with_hydra([*expand(arguments)[0], *arguments.launcher])
     # Hydra, OmegaConf and YAML raise many kinds; all are a mistake in what was read
     except Exception as error:
         if was_interrupted(error):
@@ -71,16 +65,6 @@ def check_launcher(arguments: Arguments) -> None:
         line = missing_launcher(missing[1]) if missing else f"hydra: {_first_line(error)}"
         raise SettingError(line) from error
     _check_section(cfg.hydra)
-
-
-def defaults_of_hydra() -> dict[str, str]:
-    """Hydra 1.3 must be told to use its own defaults; 1.4 uses them, and warns about the
-    parameter."""
-    import hydra
-
-    if hydra.__version__.startswith("1.3."):
-        return {"version_base": "1.3"}
-    return {}
 
 
 def missing_launcher(name: str) -> str:

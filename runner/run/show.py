@@ -19,8 +19,9 @@ from runner.contract import (
 )
 from runner.run import command_line
 from runner.run.command_line import VERBS, Call
-from runner.run.config import files, preview
-from runner.run.config.compose import profiles
+from runner.run.config import experiment_class, experiment_fields, files, preview
+from runner.run.config.compose import experiment_alone
+from runner.run.config.experiment import profiles
 from runner.run.config.files import comments
 from runner.run.config.types import hints, readable, takes
 from runner.run.nearest import did_you_mean
@@ -65,21 +66,25 @@ def show(word: str) -> str:
 
 
 def _experiment_lines(name: str) -> list[str]:
-    file = files.experiment_file(name)
+    path = files.find("experiment", name)
+    alone = experiment_alone(name)
     experiment = preview(name)
     lines = [f"{name}: {experiment.title}"]
     if experiment.paper:
         lines.append(f"paper: {experiment.paper}; reproduces {experiment.reproduces}")
-    head = _head(file.path)[1:]  # without @package
+    head = _head(path)[1:]  # without @package
     if head:
         lines += ["", *head]
-    own = files.experiment_fields(name)
-    meaning = comments(file.path)
+    own = experiment_fields(name)
+    meaning = comments(path)
     values = {key: getattr(experiment, key) for key in own}
     lines += ["", "fields (= default)", *_table(type(experiment), values, meaning)]
     for group in takes(type(experiment)):
-        chosen = file.choices.get(group, "none")
-        lines += ["", f"{group} = {chosen}; takes {', '.join(files.fitting(name, group))}"]
+        chosen = alone.choices.get(group) or "none"
+        lines += [
+            "",
+            f"{group} = {chosen}; takes {', '.join(files.fitting(type(experiment), group))}",
+        ]
         settings = getattr(experiment, group)
         known = {}
         if chosen != "none":
@@ -87,7 +92,7 @@ def _experiment_lines(name: str) -> list[str]:
         known |= {key: text for key, text in meaning.items() if key not in own}
         lines += _table(type(settings), vars(settings), known, group)
     lines += _figure_lines(experiment)
-    quick = " ".join(profiles(name).get("quick", []))
+    quick = " ".join(map(str, profiles(name).get("quick", [])))
     lines += [
         "",
         f"profile=quick: {quick or 'the same'}",
@@ -114,7 +119,7 @@ def _kind_lines(group: str, name: str) -> list[str]:
     users = []
     for experiment in files.experiment_names():
         try:
-            if name in files.fitting(experiment, group):
+            if name in files.fitting(experiment_class(experiment), group):
                 users += [experiment]
         except SettingError:  # a file that cannot be read takes nothing
             continue

@@ -29,7 +29,7 @@ import runner.run.command  # noqa: F401
 from runner import cli
 from runner.kinds.dataset import GaussianData
 from runner.run import loop
-from runner.run.config import compose, files
+from runner.run.config import compose, experiment, files
 from runner.run.execute import dismiss, run
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
@@ -85,8 +85,7 @@ def toy_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def forget() -> None:
     """Files are read once a process; tests change them."""
-    composed = (compose._layers, compose._composition, compose.preview)
-    for read in (files.load, files.experiment_file, files.experiment_class, *composed):
+    for read in (files.load, compose._composed, experiment._composition):
         read.cache_clear()
 
 

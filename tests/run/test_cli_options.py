@@ -17,7 +17,7 @@ from runner.run.config.overrides import expand
 from runner.run.launch import _targets
 from runner.run.planning import plan_lines, planned
 from tests.errors import mistakes, refusal
-from tests.run.conftest import command_environment
+from tests.run.conftest import command_environment, forget
 
 
 def test_cfg_shows_the_job_that_would_run_profile_included(command):
@@ -202,9 +202,9 @@ def test_names_can_be_swept_by_a_pattern():
 
 def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     composed = []
-    merged = compose._merged
-    monkeypatch.setattr(compose, "_merged", lambda *parts: composed.append(parts) or merged(*parts))
-    compose._composition.cache_clear()
+    whole = compose.with_hydra
+    monkeypatch.setattr(compose, "with_hydra", lambda words: composed.append(words) or whole(words))
+    forget()
     words = ["-m", "experiment=ws_bound", "seed=range(0,30)", f"outputs={tmp_path}/a"]
     jobs = config.build_jobs(parse(words).arguments())
     assert [job.seed for job in jobs] == list(range(30)) and len(composed) == 1
@@ -263,8 +263,8 @@ def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
         "import os, sys, signal\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background
         "from runner import cli\nfrom runner.run.config import compose\n"
-        f"whole = compose._merged\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
-        "    return whole(*a, **k)\ncompose._merged = stop\n"
+        f"whole = compose.with_hydra\ndef stop(words):\n    os.kill(os.getpid(), {int(number)})\n"
+        "    return whole(words)\ncompose.with_hydra = stop\n"
         "sys.argv = ['hess-run', 'experiment=toy']\ncli.main()\n"
     )
     words, env = [sys.executable, "-c", code], command_environment()

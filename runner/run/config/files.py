@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -111,24 +110,6 @@ def load(path: Path) -> dict[str, Any]:
     return content  # type: ignore[return-value]
 
 
-def merged(where: str, *layers: Mapping[str, Any]) -> DictConfig:
-    """Later layers over earlier ones, references as they stand. Raises SettingError, which names
-    the file `where`, for a list over keys and values, or the other way round."""
-    try:
-        return cast(DictConfig, OmegaConf.merge(*layers))
-    except OmegaConfBaseException as error:
-        keys = ", ".join(layers[-1])
-        raise SettingError(f"{where}: {explained(error, keys)}") from error
-
-
-def explained(error: Exception, key: str) -> str:
-    """An error of OmegaConf as "key: reason"; `key` where it names none."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    reason = lines[0] if lines else type(error).__name__
-    place = re.search(r"full_key: (\S+)", str(error))
-    return f"{place[1] if place else key}: {short(reason, 160)}"
-
-
 def comments(path: Path) -> dict[str, str]:
     """The comment of each key of a YAML file, over all of its lines: unit, meaning and place in the
     paper.
@@ -160,99 +141,9 @@ def comments(path: Path) -> dict[str, str]:
     return meanings
 
 
-FILE_KEYS = (*GROUPS, "experiment", "profiles", "defaults", "seed")
-"""What an experiment's file may hold. seed: where it is not that of conf/config.yaml."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ExperimentFile:
-    """An experiment's file, merged with those that it builds on. choices: group -> choice."""
-
-    path: Path
-    choices: Mapping[str, str]
-    body: Mapping[str, Any]
-
-
 def experiment_names() -> list[str]:
     """Every experiment that has a YAML file."""
     return choices("experiment")
-
-
-@cache
-def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
-    """The file of an experiment. Raises SettingError for what it may not hold. trail: the files
-    that build on it."""
-    path = find("experiment", name)
-    own = load(path)
-    where = shown(path)
-    if not re.fullmatch(r"\w[\w-]*", name) or name in RESERVED:
-        raise SettingError(
-            f"{where}: expected a name of letters, digits, _ and -, and none of "
-            f"{', '.join(RESERVED)}: it is the name of the folder of its results"
-        )
-    if name in trail:
-        raise SettingError(f"{where}: builds on itself through {', '.join(trail)}")
-    if path.read_text(encoding="utf-8-sig").partition("\n")[0].strip() != "# @package _global_":
-        raise SettingError(f"{where}: expected # @package _global_ as its first line")
-    chosen: dict[str, str] = {}
-    layers: list[Mapping[str, Any]] = []
-    items = own.get("defaults") or []
-    if not isinstance(items, list):
-        raise SettingError(f"{where}: expected a list under defaults, found {short(repr(items))}")
-    for number, item in enumerate(items):
-        if isinstance(item, str):
-            if item == "_self_" and number == len(items) - 1:
-                continue
-            base = experiment_file(item.removeprefix("/experiment/"), (*trail, name))
-            chosen |= base.choices
-            layers.append(base.body)
-        else:
-            group, choice = _override(item, where)
-            chosen[group] = choice
-    for key in own:
-        if key not in FILE_KEYS:
-            raise SettingError(
-                f"{where}: {short(key)} is not a setting{did_you_mean(key, FILE_KEYS)}"
-            )
-    layers.append({key: value for key, value in own.items() if key != "defaults"})
-    body = OmegaConf.to_container(merged(where, *layers))
-    return ExperimentFile(path, chosen, body)  # type: ignore[arg-type]
-
-
-def _override(item: Any, where: str) -> tuple[str, str]:
-    """(group, choice) of an item `override /group: choice`."""
-    if isinstance(item, dict) and len(item) == 1:
-        ((key, choice),) = item.items()
-        group = re.fullmatch(r"override /(\w+)", str(key))
-        if group and group[1] in (*GROUPS, "profile") and isinstance(choice, str):
-            try:
-                find(group[1], choice)
-            except SettingError as error:
-                raise SettingError(f"{where}: defaults: {error}") from error
-            return group[1], choice
-    expected = (
-        f"'override /GROUP: CHOICE' (groups: {', '.join(GROUPS)}) or the name of another experiment"
-    )
-    raise SettingError(f"{where}: defaults: expected {expected}, found {short(repr(item))}")
-
-
-@cache
-def experiment_class(name: str) -> type[Experiment]:
-    """The class that conf/experiment/<name>.yaml names in `_target_`."""
-    file = experiment_file(name)
-    node = file.body.get("experiment")
-    where = shown(file.path)
-    if not isinstance(node, Mapping):
-        raise SettingError(f"{where}: expected settings under experiment:")
-    cls = load_class(node.get("_target_"), where)
-    if not issubclass(cls, Experiment):
-        raise SettingError(f"{where}: _target_ {node['_target_']} is not an Experiment")
-    return cls
-
-
-def experiment_fields(name: str) -> dict[str, dataclasses.Field]:
-    """Fields of an experiment that are set under `experiment:`, by name."""
-    return {f.name: f for f in dataclasses.fields(experiment_class(name)) if f.name not in GROUPS}
 
 
 def kind_class(group: str, choice: str) -> type[Any]:
@@ -265,10 +156,10 @@ def kind_class(group: str, choice: str) -> type[Any]:
     return cls
 
 
-def fitting(name: str, group: str) -> list[str]:
+def fitting(experiment: type[Experiment], group: str) -> list[str]:
     """Choices of a group that an experiment takes; files that cannot be read or imported are not
     among them."""
-    taken = takes(experiment_class(name)).get(group, ())
+    taken = takes(experiment).get(group, ())
     fit = []
     for choice in choices(group):
         try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.contract import Experiment, SettingError, check, setting, short, typed_path
-from runner.run.config.compose import Composition, composition, preview
+from runner.run.config.experiment import Composition, composition, preview
 from runner.run.config.overrides import TOP_LEVEL, Arguments, expand, read
 from runner.run.config.types import typed
 from runner.store.job import PAPER, Job

@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.contract import GROUPS, SettingError, quoted, short
 from runner.run.config import files
-from runner.run.config.files import experiment_fields
+from runner.run.config.compose import experiment_fields
 from runner.run.nearest import nearest
 
 TOP_LEVEL = ("seed", "threads", "device", "outputs", "jobs", "force")

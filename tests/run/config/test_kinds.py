@@ -9,7 +9,14 @@ from runner.contract.schema import identifying
 from runner.kinds.dataset import SurrogateData
 from runner.models import builder
 from runner.report.departures import scope_of
-from runner.run.config import build_job, experiment_names, files, preview
+from runner.run.config import (
+    build_job,
+    experiment_class,
+    experiment_fields,
+    experiment_names,
+    files,
+    preview,
+)
 from runner.run.config.types import Mismatch, convert, load_class, may_import, takes
 from runner.run.show import show
 from tests.errors import refusal
@@ -66,9 +73,9 @@ def test_a_renamed_kind_keeps_its_identity():
 @pytest.mark.parametrize("name", experiment_names())
 def test_show_names_every_field_and_kind(name):
     page = show(name)
-    for field in files.experiment_fields(name):
+    for field in experiment_fields(name):
         assert f"  {field} " in page
-    for group in takes(files.experiment_class(name)):
+    for group in takes(experiment_class(name)):
         assert f"\n{group} = " in page
     assert "\n  " in page and "devices: " in page
 
