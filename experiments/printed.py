@@ -120,7 +120,13 @@ class Judged(Experiment):
     claimed: ClassVar[str] = ""
     """Name of the file; "" where nothing is printed."""
 
-    criteria: dict[str, Any] = report_only({})
+    criteria: dict[str, Any] = report_only(
+        {},
+        help=(
+            "criteria that we chose, each with its reason, fixed before the results "
+            "unless it says otherwise"
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -52,7 +52,7 @@ def dispatch(argv: list[str]) -> int:
 
         print(f"hess-run {__version__}")
     elif call.help:
-        from runner.run.show import help_text
+        from runner.run.command_line import help_text
 
         print(help_text(call))
     else:

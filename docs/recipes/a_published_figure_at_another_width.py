@@ -14,7 +14,7 @@ width 5, at one seed, with the one cell that the figure needs (half a minute):
 text. Without `part`, `protocol` and `activation` the first command measures 13 cells a seed.
 
 The run measures only what is not stored, in a folder of its own, and its report says that the run
-is not the paper's. `hess-run show ws_bound` lists all settings.
+is not the paper's. `hess-run list ws_bound` lists all settings.
 
 Fig. 1 of the scalar-spectrum paper has networks of width 5 and 20; the script draws it at width 8.
 

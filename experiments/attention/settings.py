@@ -24,7 +24,9 @@ SECONDS = {"theorem": 0.5, "recovery": 1.5}
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionHessian(c.Experiment):
-    """Settings, each explained in conf/experiment/attention_hessian.yaml."""
+    """Attention, Sections G, H, I: how far the bounds are from what they bound, over random X, W,
+    V of spectral norm R and |b| <= R^2 (Assumption G.1). The paper has no experiment; sizes, radii
+    and searches are this project's."""
 
     title = "Bounds on the Hessian of softmax attention against measured values"
     paper = "Attention"
@@ -33,14 +35,24 @@ class AttentionHessian(c.Experiment):
     measure = "experiments.attention.measure:measure"
     analysis = "experiments.attention.hessian_report:AttentionHessianAnalysis"
 
-    search: list[str] = c.grid(choices=SEARCHES)
-    tokens: list[int] = c.grid(above=0)
-    width: list[int] = c.grid(above=0)
-    radius: list[float] = c.grid(above=1)
-    instances: int = c.free(above=0)
-    near: float = c.free(above=0, below=0.5)
-    checked: int = c.free(above=0)
-    ascent_entries: int = c.report_only(8, at_least=0)
+    search: list[str] = c.grid(
+        choices=SEARCHES,
+        help="random directions; aligned rank-one matrices; gradient ascent on the ratio",
+    )
+    tokens: list[int] = c.grid(above=0, help="n")
+    width: list[int] = c.grid(above=0, help="d")
+    radius: list[float] = c.grid(above=1, help="R > 1")
+    instances: int = c.free(above=0, help="of each random search")
+    near: float = c.free(
+        above=0,
+        below=0.5,
+        help="|X - Y| of half of the pairs, relative to R; the other pairs lie far apart",
+    )
+    checked: int = c.free(
+        above=0,
+        help=("instances whose closed-form Hessian is compared with automatic differentiation"),
+    )
+    ascent_entries: int = c.report_only(8, at_least=0, help="the ascent covers n d up to this")
     ascent_radius: list[float] = c.grid(above=1)
     ascent_starts: int = c.free(above=0)
     ascent_steps: int = c.free(above=0)
@@ -78,7 +90,9 @@ class AttentionHessian(c.Experiment):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionNewton(Judged):
-    """Settings, each explained in conf/experiment/attention_newton.yaml."""
+    """Attention, Theorem J.1: recovery of the input X of softmax attention from its output B. The
+    paper has no experiment; all settings are this project's. Success is an X within 1 % of the
+    data."""
 
     version = 3
     title = "Recovery of the attention input"
@@ -91,19 +105,31 @@ class AttentionNewton(Judged):
     analysis = "experiments.attention.newton_report:AttentionNewtonAnalysis"
 
     study: list[str] = c.grid(choices=tuple(SECONDS))
-    size: list[str] = c.grid()
-    score_scale: float = c.setting(above=0)
-    problems: int = c.free(above=0)
-    recovered: float = c.setting(above=0)
-    scan: list[float] = c.free(above=0, filled=True)
-    order_distance: float = c.setting(above=0)
-    order_starts: int = c.free(above=0)
+    size: list[str] = c.grid(help="n x d")
+    score_scale: float = c.setting(above=0, help="standard deviation of W's entries times sqrt(d)")
+    problems: int = c.free(above=0, help="draws of X, W, V per seed")
+    recovered: float = c.setting(
+        above=0, help="|X - X_true| / |X_true| that counts as having recovered the data"
+    )
+    scan: list[float] = c.free(above=0, filled=True, help="gammas of the minimiser, rising")
+    order_distance: float = c.setting(
+        above=0, help="|X0 - X_true| / |X_true| of the starts of full Newton steps at gamma = 0"
+    )
+    order_starts: int = c.free(above=0, help="per problem")
     order_steps: int = c.setting(above=0)
-    blind_starts: int = c.free(above=0)
-    distance: list[float] = c.setting(above=0, filled=True)
-    near_starts: int = c.free(above=0)
-    decrease: float = c.setting(at_least=0, below=1)
-    max_steps: int = c.setting(above=0)
+    blind_starts: int = c.free(
+        above=0, help="per problem: standard normal, independent of the data"
+    )
+    distance: list[float] = c.setting(
+        above=0, filled=True, help="|X0 - X_true| / |X_true| of the near starts"
+    )
+    near_starts: int = c.free(above=0, help="per problem and distance")
+    decrease: float = c.setting(
+        at_least=0, below=1, help="a step that lowers |r|^2 by less of it ends a start"
+    )
+    max_steps: int = c.setting(
+        above=0, help="far more than a start takes; the table counts those that reach it"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,9 @@ from runner import contract as c
 
 @dataclass(frozen=True, kw_only=True)
 class PaperAudit(c.Experiment):
+    """Every clause of the five papers that numbers can check, recomputed; docs/errata.md and
+    docs/errata/ are made from it."""
+
     version: ClassVar[int] = 11
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
@@ -35,7 +38,9 @@ class PaperAudit(c.Experiment):
     measure = "experiments.paper_audit.measure:measure"
     analysis = "experiments.paper_audit.report:AuditAnalysis"
 
-    source: list[str] = c.grid(choices=(*keys(), ZEROS))
+    source: list[str] = c.grid(
+        choices=(*keys(), ZEROS), help="papers, by their folders; structural zeros of Exp. 4 and 5"
+    )
 
     def cells(self) -> Iterable[c.Cell]:
         of_papers = {key: float(errata(key)["seconds"]) for key in keys()}

@@ -23,7 +23,9 @@ STARTS = ("small", "large")
 
 @dataclass(frozen=True, kw_only=True)
 class ScalarSpectrum(c.Experiment):
-    """Settings, each explained in conf/experiment/scalar_spectrum.yaml."""
+    """Scalar spectrum: Hessian eigenvalues of one-hidden-layer scalar networks in closed form.
+    Figs. 1-3, the phases of training, Theorem 6; beyond the paper, the edge of stability at widths
+    up to 10^6. The paper gives few of its settings: those marked "not in the paper" are ours."""
 
     title = "Closed-form Hessian spectra of scalar networks"
     paper = "Scalar spectrum"
@@ -33,39 +35,70 @@ class ScalarSpectrum(c.Experiment):
     analysis = "experiments.scalar_spectrum.report:ScalarSpectrumAnalysis"
 
     part: list[str] = c.grid(choices=PARTS)
-    network: list[str] = c.grid(choices=NETWORKS)
-    scaled_width: list[int] = c.grid(above=0, figures=("Fig. 1",))
-    rate: list[float] = c.grid(above=0)
-    left: list[float] = c.grid(figures=("Fig. 3",))
-    width: list[int] = c.grid(above=0)
-    start: list[str] = c.grid(choices=STARTS)
+    network: list[str] = c.grid(choices=NETWORKS, help="of the parts pairs and edge")
+    scaled_width: list[int] = c.grid(above=0, figures=("Fig. 1",), help="m; not in the paper")
+    rate: list[float] = c.grid(above=0, help="low (not in the paper) and high")
+    left: list[float] = c.grid(
+        figures=("Fig. 3",),
+        help="|x|; and a bent line, on which the linear net has something to learn",
+    )
+    width: list[int] = c.grid(above=0, help="m")
+    start: list[str] = c.grid(
+        choices=STARTS,
+        help="small: climbs to the flattest solution's sharpness; large: starts above it",
+    )
     factor: list[float] = c.grid(above=0)
     wide_factor: list[float] = c.grid(above=0)
-    wide: int = c.report_only(100_000, above=0)
-    samples: int = c.free(at_least=4)
-    scales: list[float] = c.free(above=0, filled=True, figures=("Fig. 1",))
-    positive_neurons: int = c.setting(above=0, figures=("Fig. 2",))
-    negative_neurons: int = c.setting(above=0, figures=("Fig. 2",))
-    copies: list[int] = c.free(above=0, filled=True, figures=("Fig. 2",))
-    bias_width: int = c.setting(at_least=3)
-    mix_points: int = c.free(at_least=2)
-    pair_width: int = c.free(above=0, figures=("Fig. 3",))
-    momentum: float = c.setting(at_least=0, figures=("Fig. 3",))
-    pair_steps: int = c.free(above=0, figures=("Fig. 3",))
-    dense_every: int = c.free(above=0)
-    wedge_noise: float = c.setting(at_least=0, figures=("Fig. 3",))
-    wedge_scales: list[float] = c.since(
-        [0.03, 0.05, 0.1, 0.2, 0.5, 1.0], free=True, above=0, filled=True
+    wide: int = c.report_only(
+        100_000,
+        above=0,
+        help="above this width, where a run takes seconds, wide_factor stands for factor",
     )
-    wedge_starts: int = c.since(2, free=True, above=0)
-    edge_steps: int = c.free(above=0)
-    edge_slope: float
+    samples: int = c.free(at_least=4, help="n; not in the paper")
+    scales: list[float] = c.free(
+        above=0, filled=True, figures=("Fig. 1",), help="sigma of the inputs; not in the paper"
+    )
+    positive_neurons: int = c.setting(above=0, figures=("Fig. 2",), help="q")
+    negative_neurons: int = c.setting(above=0, figures=("Fig. 2",), help="m - q")
+    copies: list[int] = c.free(
+        above=0,
+        filled=True,
+        figures=("Fig. 2",),
+        help="times that each sample x <= 0 occurs, to vary n-/n alone",
+    )
+    bias_width: int = c.setting(at_least=3, help="m")
+    mix_points: int = c.free(at_least=2)
+    pair_width: int = c.free(above=0, figures=("Fig. 3",), help="m")
+    momentum: float = c.setting(at_least=0, figures=("Fig. 3",))
+    pair_steps: int = c.free(above=0, figures=("Fig. 3",), help="not in the paper")
+    dense_every: int = c.free(above=0, help="steps between checks against a dense eigensolver")
+    wedge_noise: float = c.setting(
+        at_least=0,
+        figures=("Fig. 3",),
+        help="standard deviation of the noise on y; not in the paper",
+    )
+    wedge_scales: list[float] = c.since(
+        [0.03, 0.05, 0.1, 0.2, 0.5, 1.0],
+        free=True,
+        above=0,
+        filled=True,
+        help="standard deviation of x; not in the paper",
+    )
+    wedge_starts: int = c.since(2, free=True, above=0, help="data and networks a seed")
+    edge_steps: int = c.free(above=0, help="at most; a run ends once its loss stands still")
+    edge_slope: float = c.setting(help="of the targets, |x| for ReLU")
     edge_noise: float = c.setting(at_least=0)
-    small_scale: float = c.setting(above=0)
+    small_scale: float = c.setting(above=0, help="weights ~ N(0, scale^2 / m)")
     large_scale: float = c.setting(above=0)
-    diverged: float = c.setting(above=0)
-    share: float = c.report_only(0.8, above=0, at_most=1)
-    runs: int = c.report_only(3, above=0)
+    diverged: float = c.setting(
+        above=0, help="loss over its initial value at which a run is given up"
+    )
+    share: float = c.report_only(
+        0.8, above=0, at_most=1, help="of the seeds that must agree before a claim is decided"
+    )
+    runs: int = c.report_only(
+        3, above=0, help="fewer seeds leave a claim about random starts inconclusive"
+    )
     model: ScalarModel = c.since(ScalarModel())
     metric: SpectrumMetric = c.since(SpectrumMetric())
 

@@ -73,7 +73,7 @@ class Cell:
     """One unit of work: a point of the grid, measured once per seed.
 
     params: the cell's parameters, added as columns to each of its tables. seconds, memory_gib:
-    predicted cost on one thread, shown by `list` and `plan` until a stored cell of the same
+    predicted cost on one thread, shown by `list` until a stored cell of the same
     parameters gives a measured one.
     """
 

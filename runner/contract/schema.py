@@ -8,12 +8,12 @@ one-line errors.
 
 A field declares its limits where it is made, as metadata:
 
-    steps: int = setting(50, above=0, unit="steps")
+    steps: int = setting(50, above=0, unit="steps", help="of gradient descent")
     activation: list[str] = grid(choices=("relu", "tanh"))
     share: float = report_only(0.8, above=0, at_most=1)
 
-`Experiment` checks the limits of all its fields and groups when it is made; `hess-run show` prints
-them.
+`Experiment` checks the limits of all its fields and groups when it is made; `hess-run list NAME`
+prints them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Limits:
     filled : whether a list needs at least one item, and each only once.
     length : how many items a list must have; 0 for any number.
     infinite : whether a number may be infinite; NaN is never taken.
-    unit : of the value, for `hess-run show`.
+    unit : of the value, for `hess-run list NAME`.
     """
 
     choices: Sequence[Any] = ()
@@ -122,7 +122,7 @@ class Limits:
         ]
 
     def __str__(self) -> str:
-        """As `hess-run show` prints it: 'one of relu, tanh', '> 0 and < 1', '>= 1 steps'."""
+        """As `hess-run list NAME` prints it: 'one of relu, tanh', '> 0 and < 1', '>= 1 steps'."""
         texts = [f"keys {', '.join(self.keys)}"] if self.keys else []
         if self.length:
             texts += [f"{self.length} values"]
@@ -211,13 +211,13 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
 def setting(default: Any = MISSING, **limits: Any) -> Any:
     """Field that is part of a cell's identity, with its `Limits`. Without a default the YAML file
     must give it. figures: figures and tables of the paper that are drawn with it, by their names
-    there; of: the grid field that must hold this value for them. This and the other kinds of fields
-    take both next to the limits.
+    there; of: the grid field that must hold this value for them; help: what it means, in one line.
+    This and the other kinds of fields take them next to the limits.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Descent:
-    ...     steps: int = setting(50, above=0, unit="steps")
+    ...     steps: int = setting(50, above=0, unit="steps", help="of gradient descent")
     >>> check(Descent(steps=0), "training")
     Traceback (most recent call last):
         ...
@@ -278,7 +278,7 @@ def kind(name: str, *, stored: str = "", choices: Sequence[str] = ()) -> Any:
 
 def _field(default: Any, marks: Mapping[str, Any], limits: dict[str, Any]) -> Any:
     metadata = dict(marks)
-    for mark in ("figures", "of"):
+    for mark in ("help", "figures", "of"):
         if mark in limits:
             metadata[mark] = limits.pop(mark)
     if limits:

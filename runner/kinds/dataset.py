@@ -24,10 +24,14 @@ class ImageSettings:
 
     kind: str = kind("images")
     classes: int = setting(10, above=0)
-    mean: list[float] = setting([0.5, 0.5, 0.5], length=3)
-    std: list[float] = setting([0.5, 0.5, 0.5], length=3, above=0)
-    train: int = setting(50000, above=0)
-    test: int = setting(10000, above=0)
+    mean: list[float] = setting(
+        [0.5, 0.5, 0.5], length=3, help="of pixels in [0, 1], for each channel"
+    )
+    std: list[float] = setting(
+        [0.5, 0.5, 0.5], length=3, above=0, help="of pixels in [0, 1], for each channel"
+    )
+    train: int = setting(50000, above=0, help="training examples that are used")
+    test: int = setting(10000, above=0, help="test examples that are used")
     seeded: ClassVar[bool] = True
 
     def missing(self) -> str:
@@ -44,8 +48,10 @@ class CifarData(ImageSettings):
 
     load: ClassVar[str] = "runner.data.cifar:load"
     kind: str = kind("cifar10", choices=tuple(RECORDS))
-    url: str = report_only("")
-    mirrors: list[str] = report_only([])
+    url: str = report_only("", help="address of the archive")
+    mirrors: list[str] = report_only(
+        [], help="tried in order after url; whatever the address, the published MD5 decides"
+    )
     seeded: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -75,8 +81,8 @@ class SurrogateData(ImageSettings):
     load: ClassVar[str] = "runner.data.synthetic:load_surrogate"
     kind: str = kind("surrogate")
     classes: int = setting(10, at_least=2)
-    train: int = setting(2000, above=0)
-    test: int = setting(500, above=0)
+    train: int = setting(2000, above=0, help="training examples that are made")
+    test: int = setting(500, above=0, help="test examples that are made")
 
 
 @dataclass(frozen=True)
@@ -101,11 +107,13 @@ class GaussianData:
 
     load: ClassVar[str] = "runner.data.synthetic:load_gaussian"
     kind: str = kind("gaussian")
-    inputs: int = setting(2, above=0)
-    mean: float = 1.0
-    variance: float = setting(2.0, above=0)
-    train: int = setting(50, above=0)
-    test: list[int] = setting([10, 1000], above=0, filled=True)
+    inputs: int = setting(2, above=0, help="M")
+    mean: float = setting(1.0, help="of every coordinate in class 0; minus it in class 1")
+    variance: float = setting(2.0, above=0, help="along both axes, no covariance")
+    train: int = setting(50, above=0, help="I, half of them in each class")
+    test: list[int] = setting(
+        [10, 1000], above=0, filled=True, help="the paper's 10, and 1,000 for power"
+    )
 
 
 STREAMS = ("named", "published")
@@ -126,14 +134,22 @@ class AttentionData:
 
     load: ClassVar[str] = "runner.data.synthetic:load_attention"
     kind: str = kind("attention")
-    train: int = setting(2048, above=0)
-    validation: int = setting(512, above=0)
-    tokens: int = setting(8, above=0)
-    width: int = setting(16, above=0)
-    noise: float = setting(0.1, at_least=0)
-    teacher_seed: int = 0
-    response: str = setting("tanh", choices=RESPONSES)
-    spread: float = setting(1.0, above=0)
-    offset: float = 0.0
-    standardised: bool = since(True)
-    streams: str = since("named", choices=STREAMS)
+    train: int = setting(2048, above=0, help="training sequences")
+    validation: int = setting(512, above=0, help="validation sequences")
+    tokens: int = setting(8, above=0, help="S")
+    width: int = setting(16, above=0, help="d")
+    noise: float = setting(0.1, at_least=0, help="standard deviation; the paper writes N(0, 0.01)")
+    teacher_seed: int = setting(0, help="seed of the teacher's W and w")
+    response: str = setting(
+        "tanh",
+        choices=RESPONSES,
+        help=("position-wise teacher, as described; norm: ‖X‖_F/√(S d), the targets of Table 7"),
+    )
+    spread: float = setting(1.0, above=0, help="standard deviation of standardised targets")
+    offset: float = setting(0.0, help="mean of standardised targets")
+    standardised: bool = since(True, help="by mean and standard deviation of the training targets")
+    streams: str = since(
+        "named",
+        choices=STREAMS,
+        help="published: inputs and noise from torch's generator of the seed",
+    )

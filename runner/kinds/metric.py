@@ -22,11 +22,15 @@ class InterLayerMetric:
     """
 
     kind: str = kind("inter_layer", stored="blocks")
-    examples: int = setting(32, above=0)
-    subsample: str = setting("first", choices=("first", "random"))
-    subsamples: int = free(10, at_least=0)
-    double: bool = free(False)
-    memory_gib: float = free(2.0, above=0, unit="GiB")
+    examples: int = setting(32, above=0, help="B: examples of a block's mean")
+    subsample: str = setting(
+        "first",
+        choices=("first", "random"),
+        help="the first B test images, unshuffled: the paper's protocol; or random",
+    )
+    subsamples: int = free(10, at_least=0, help="further random subsets, for the error bar")
+    double: bool = free(False, help="blocks in float64")
+    memory_gib: float = free(2.0, above=0, unit="GiB", help="largest exact computation")
 
     def columns(
         self, blocks: BlockSplit, pairs: Sequence[tuple[str, str]]

@@ -55,9 +55,23 @@ class MlpModel(BlockChain):
     """
 
     kind: str = kind("mlp")
-    width: int = setting(64, above=0)
-    norm: bool = True
-    initial: str = since("named", free=True, choices=CHAIN_INITIAL)
+    width: int = setting(64, above=0, help="units of projection and blocks")
+    norm: bool = setting(
+        True,
+        help=(
+            "LayerNorm in projection and plain blocks; residual blocks have none, "
+            "spectral norm replaces it"
+        ),
+    )
+    initial: str = since(
+        "named",
+        free=True,
+        choices=CHAIN_INITIAL,
+        help=(
+            "published: the paper's initial networks, seeds 42 to 46 (other seeds: "
+            "named streams); he: weights N(0, 2/fan-in), biases 0"
+        ),
+    )
     archs: ClassVar[tuple[str, ...]] = ARCHITECTURES
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
@@ -80,9 +94,17 @@ class ResidualMlpModel(BlockChain):
     projection."""
 
     kind: str = kind("residual_mlp")
-    width: int = setting(64, above=0)
-    norm: bool = True
-    initial: str = since("named", free=True, choices=CHAIN_INITIAL)
+    width: int = setting(64, above=0, help="units of projection and blocks")
+    norm: bool = setting(True, help="LayerNorm in the projection; the blocks have none")
+    initial: str = since(
+        "named",
+        free=True,
+        choices=CHAIN_INITIAL,
+        help=(
+            "published: the paper's initial networks, seeds 42 to 46 (other seeds: "
+            "named streams); he: weights N(0, 2/fan-in), biases 0"
+        ),
+    )
     archs: ClassVar[tuple[str, ...]] = ("residual",)
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
@@ -96,9 +118,21 @@ class BottleneckMlpModel(BlockChain):
     (DAG, Exp. 2)."""
 
     kind: str = kind("bottleneck_mlp")
-    width: int = setting(512, above=0)
-    narrow: int = setting(64, above=0)
-    initial: str = since("named", free=True, choices=CHAIN_INITIAL)
+    width: int = setting(
+        512, above=0, help="units of projection and blocks, 512 as published (the text says 256)"
+    )
+    narrow: int = setting(
+        64, above=0, help="d_u: units of block L//2, where no experiment varies it"
+    )
+    initial: str = since(
+        "named",
+        free=True,
+        choices=CHAIN_INITIAL,
+        help=(
+            "published: the paper's initial networks, seeds 42 to 46 (other seeds: "
+            "named streams); he: weights N(0, 2/fan-in), biases 0"
+        ),
+    )
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
         shape: dict[str, Any] = {"depth": depth, "width": self.width, "narrow": self.narrow}
@@ -114,9 +148,16 @@ class DiamondModel:
     """
 
     kind: str = kind("diamond", stored="mlp")
-    width: int = setting(32, above=0)
-    norm: bool = True
-    initial: str = since("named", free=True, choices=INITIAL)
+    width: int = setting(32, above=0, help="units of stem and branches")
+    norm: bool = setting(True, help="LayerNorm in stem and branches; there is no other form")
+    initial: str = since(
+        "named",
+        free=True,
+        choices=INITIAL,
+        help=(
+            "published: the paper's initial networks, seeds 42 to 46 (other seeds: named streams)"
+        ),
+    )
 
     def network(
         self, *, outputs: int, branch_depth: int, merge: str, activation: str
@@ -138,7 +179,7 @@ class ResNetModel:
     shortcut."""
 
     kind: str = kind("resnet18", choices=("resnet18", "plain_resnet18"))
-    activation: str = setting("relu", choices=tuple(ACTIVATIONS))
+    activation: str = setting("relu", choices=tuple(ACTIVATIONS), help="after every BatchNorm")
 
     def network(self, *, outputs: int) -> dict[str, Any]:
         """The builder `resnet18` and its keyword arguments; its inputs are images, not vectors."""
@@ -157,8 +198,15 @@ class AttentionModel:
     the tokens."""
 
     kind: str = kind("attention")
-    width: int = setting(16, above=0)
-    initial: str = since("named", free=True, choices=INITIAL)
+    width: int = setting(16, above=0, help="d: width of q, k and v, that of the tokens")
+    initial: str = since(
+        "named",
+        free=True,
+        choices=INITIAL,
+        help=(
+            "published: the paper's initial networks, seeds 42 to 46 (other seeds: named streams)"
+        ),
+    )
 
     def network(self) -> dict[str, Any]:
         """The builder `attention_regressor` and its keyword arguments."""

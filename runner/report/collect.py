@@ -12,6 +12,7 @@ from runner.contract import Experiment, figure_settings
 from runner.contract.records import CERTIFICATE
 from runner.contract.schema import identifying
 from runner.report.commands import measuring
+from runner.report.costs import Costs, total
 from runner.report.departures import scope_of, with_marked
 from runner.report.place import Place, Protocol, place_of
 from runner.report.scope import Scope
@@ -219,6 +220,21 @@ def _cell_record(cell: Stored) -> dict[str, Any]:
     }
 
 
+def a_seed(experiment: Experiment, cells: Sequence[Stored]) -> dict[str, Any]:
+    """What a listing says of an experiment without composing it: the cells of one seed, and what
+    they cost, by the medians of these."""
+    grid = list(experiment.cells())
+    cost = total(map(Costs(cells, grid), grid))
+    return {
+        "reproduces": experiment.reproduces,
+        "paper_seeds": list(experiment.paper_seeds),
+        "cells": len(grid),
+        "seconds": round(cost.seconds, 2),
+        "gib": round(cost.gib, 3),
+        "bytes": round(cost.bytes),
+    }
+
+
 def manifest(collection: Collection) -> dict[str, Any]:
     """What a report was made from."""
     job = collection.job
@@ -242,6 +258,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "device": job.device,
         "seeds": list(collection.seeds),
         "cells": [_cell_record(cell) for cell in cells],
+        "a_seed": a_seed(experiment, cells),
         "beside": beside,
         "missing": [str(cell) for cell in collection.missing],
         "failures": [

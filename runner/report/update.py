@@ -44,12 +44,21 @@ from runner.store.store import Stored, merge
 
 
 @dataclass(frozen=True)
+class Configuration:
+    """What an experiment is composed from. files: those that the fingerprint of a report covers
+    (the YAML file); digest: of all of it, by which a listing knows that a manifest is up to
+    date."""
+
+    files: Sequence[Path] = ()
+    digest: str = ""
+
+
+@dataclass(frozen=True)
 class Update:
-    """The report of one set of settings: what it covers, and its manifest before it is made. files:
-    further files that the fingerprint covers (the YAML file)."""
+    """The report of one set of settings: what it covers, and its manifest before it is made."""
 
     collection: Collection
-    files: Sequence[Path] = ()
+    configuration: Configuration = Configuration()
 
     @property
     def folder(self) -> Path:
@@ -72,7 +81,8 @@ class Update:
         for of_companion in found.beside.values():
             cells += of_companion
         record = manifest(found)
-        return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), self.files)}
+        digest = fingerprint(experiment, cells, plain(record), self.configuration.files)
+        return {**record, "fingerprint": digest, "conf": self.configuration.digest}
 
     def state(self, folder: Path) -> tuple[dict[str, Any], list[str]] | None:
         """(manifest, merged tables to write) of a report of the same fingerprint in `folder`; None
@@ -153,7 +163,7 @@ def report(
     jobs: Sequence[Job],
     protocol: Protocol,
     *,
-    files: Sequence[Path] = (),
+    configuration: Configuration = Configuration(),
     published: Path | None = None,
     any_seed: bool = False,
     only_figure: str = "",
@@ -165,8 +175,8 @@ def report(
     ----------
     jobs, protocol, any_seed
         As in `runner.report.collect.collect`.
-    files
-        Further files that the report depends on (the YAML file).
+    configuration
+        What the experiment is composed from.
     published
         Folder of the published report of this experiment, if there is one.
     only_figure
@@ -183,7 +193,7 @@ def report(
     damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
         return collection, [f"{job.name}: {_nothing_stored(collection)}", *damage]
-    update = Update(collection, files)
+    update = Update(collection, configuration)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
     if (found := update.state(update.folder)) is not None:
         update.fill(found[1])

@@ -87,7 +87,7 @@ def _commands(by_experiment: Mapping[str, str]) -> list[str]:
     """What measures it, and where the settings are explained."""
     shown = []
     for name, command in by_experiment.items():
-        shown += [command, f"  settings: hess-run show {name}"]
+        shown += [command, f"  settings: hess-run list {name}"]
     return shown
 
 

@@ -14,8 +14,8 @@ from runner.run.config.overrides import Arguments
 from runner.run.data import missing_data
 from runner.run.execute import dismiss, prepare, run_job
 from runner.run.exit_status import FULL_ERROR, guarded, limit, limit_reached, was_interrupted
+from runner.run.forecast import survey
 from runner.run.loop import end_on_sigterm, was_terminated
-from runner.run.planning import survey
 from runner.run.reports import read_jobs, report_jobs
 from runner.run.streams import say
 from runner.store.job import PAPER, Job, claim_outputs

@@ -4,8 +4,7 @@
   hess-run experiment=NAME [key=value ...]  measure what is not stored yet, then report
   hess-run -m experiment=NAME seed=42,43    sweep over seeds or any key (also seed=range(42,47))
   hess-run list                             experiments, paper, cells, stored cells, predicted cost
-  hess-run show NAME                        fields, defaults, groups and kinds of an experiment
-  hess-run plan [experiment=NAME k=v ...]   what would run, what is stored; time, memory, disk
+  hess-run list NAME [key=value ...]        settings, kinds; what would run, what is stored; cost
   hess-run report [experiment=NAME ...]     tables, figures, claims and scorecard from the store
   hess-run why FILE | "Fig. 3 of WS" | ROW  cells, commits, CPU and command behind a figure or a row
   hess-run data list|fetch|verify [NAME]    what is there; download an official archive; check it
@@ -36,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +113,9 @@ class Verb:
 VERBS: Mapping[str, Verb] = {
     "": Verb("runner.run.command:run_command", settings=True),
     "demo": Verb("runner.run.demo:demo_command", keys=("outputs",)),
-    "list": Verb("runner.run.listing:list_command", "[PATTERN]", keys=("outputs",), json=True),
-    "plan": Verb("runner.run.planning:plan_command", settings=True),
-    "show": Verb("runner.run.show:show_command", "NAME"),
+    "list": Verb(
+        "runner.run.listing:list_command", "[NAME]", keys=("outputs",), settings=True, json=True
+    ),
     "report": Verb(
         "runner.run.reports:report_command",
         keys=("figure", "figures", "figure_width", "figure_height"),
@@ -135,6 +135,8 @@ VERBS: Mapping[str, Verb] = {
 }
 """Verb -> what it is; "" is a run."""
 REMOVED = {
+    "show": "hess-run list NAME, or hess-run list GROUP=NAME",
+    "plan": "hess-run list NAME [key=value ...]; hess-run list sums up all experiments",
     "results": 'in Python: from runner import results; print(results.load("NAME"))',
     "site": "hess-run report fills the output folder with all pages, beginning at index.html",
     "open": "a run and hess-run report print where the page is: outputs/NAME/index.html",
@@ -252,6 +254,19 @@ def _check_first(words: Sequence[str]) -> None:
     else:
         hint = f"did you mean {near}?" if near else "see hess-run --help"
     raise SettingError(f"expected key=value, found {short(repr(first))}; {short(hint, 160)}")
+
+
+def help_text(call: Call) -> str:
+    """Help of a verb; of an experiment, where one is named; of the command otherwise."""
+    from runner.run.config import experiment_names, preview
+    from runner.run.settings import experiment_lines
+
+    if call.verb:
+        return str(getdoc(VERBS[call.verb].command))
+    names = [word.partition("=")[2] for word in call.settings if word.startswith("experiment=")]
+    if names:
+        return "\n".join(experiment_lines(names[0], preview(names[0])))
+    return f"{__doc__}\nexperiments: {', '.join(experiment_names())}"
 
 
 def audit_command(call: Call) -> int:

@@ -1,79 +1,156 @@
-"""`hess-run list`: which experiments there are, what is stored, what a seed would cost."""
+"""`hess-run list`: which experiments there are, what is stored and what it costs; of one of them,
+or of a choice of a group, what it can be set to and what a run would measure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.contract import Experiment, SettingError, short
+from runner.contract import GROUPS, SettingError, quoted, short
+from runner.report.costs import Cost, Costs, duration, price, total
+from runner.report.manifest import read_manifest
 from runner.run.command_line import Call
-from runner.run.config import experiment_names, preview
-from runner.run.costs import Cost, Costs, duration, price
+from runner.run.config import experiment_names, files, preview
 from runner.run.nearest import did_you_mean
-from runner.run.reports import say_damage
-from runner.store.archive import published_root, where_published
+from runner.store.archive import published_folder, published_root, where_published
 from runner.store.identity import Identity
 from runner.store.store import Store
 
 
 def list_command(call: Call) -> int:
     """hess-run list [PATTERN] [outputs=PATH] [--json]
+    hess-run [-m] list NAME [key=value ...]       an experiment, as a run would measure it
+    hess-run list GROUP=NAME                      a choice of dataset, model, metric or training
 
     One line for every experiment: paper, cells of one seed, cells stored below PATH (default
     outputs), predicted processor time of one seed, and what it reproduces. PATTERN: a part of the
-    name. Imports only what --config-dir and HESS_MODULES allow.
+    name. Of one experiment: every setting with its type, value, limits and meaning, the kinds that
+    it takes, and every cell that the same command without `list` would measure, with its id,
+    predicted time and memory and whether it is stored. Measures and writes nothing; sums of stored
+    cells are compared by a run, a report and hess-run store check.
 
+      hess-run list ws_bound hidden=3
+      hess-run -m list exp1_resonance 'seed=range(42,47)'
       hess-run list --config-dir my/conf             with experiments of your own
     """
-    records = experiments(call.outputs, *call.words)
-    left_out = [line for record in records for line in record["damaged"]]
-    say_damage(left_out, call.json)
+    named = [word.partition("=")[2] for word in call.settings if word.startswith("experiment=")]
+    pattern = call.words[0] if call.words else ""
+    group, _, choice = call.settings[0].partition("=") if call.settings else ("", "", "")
+    if named or pattern in experiment_names():
+        if not call.json:
+            return _of_experiment(call, pattern)
+    elif group in GROUPS and not pattern:
+        from runner.run.settings import kind_lines
+
+        print("\n".join(kind_lines(group, choice)))
+        return 0
+    elif call.settings:
+        raise SettingError(_expected(pattern, call.settings[0]))
+    records = experiments(call.outputs, pattern or "".join(named))
     lines = [*listing(records), *total_lines(records)]
     if published_root() is None:
         lines.append(where_published())
     print(json.dumps(records, indent=1) if call.json else "\n".join(lines))
-    return 1 if left_out else 0
+    return 0
+
+
+def _expected(pattern: str, setting: str) -> str:
+    """What was expected in place of a setting without an experiment."""
+    if pattern:
+        hint = did_you_mean(pattern, experiment_names())
+        return f"list: expected the name of an experiment, found {short(pattern)}{hint}"
+    key = setting.partition("=")[0]
+    hint = did_you_mean(key, (*GROUPS, "outputs", "experiment"))
+    return (
+        f"list: expected NAME [key=value ...] or GROUP=NAME (groups: {', '.join(GROUPS)}), "
+        f"found {short(setting)}{hint}"
+    )
+
+
+def _of_experiment(call: Call, name: str) -> int:
+    """Settings and cells of an experiment."""
+    from runner.run.forecast import cell_lines, planned
+    from runner.run.reports import read_jobs
+    from runner.run.settings import experiment_lines
+
+    words = [*([f"experiment={name}"] if name else []), *call.settings]
+    if "outputs" in call.keys:
+        words.append(quoted("outputs", call.keys["outputs"]))
+    _, jobs = read_jobs(replace(call, settings=tuple(words)))
+    lines = experiment_lines(jobs[0].name, jobs[0].experiment)
+    print("\n".join([*lines, "", *cell_lines(planned(jobs))]))
+    return 0
 
 
 def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
     """What `hess-run list` says of each experiment. pattern: a part of the name."""
-    records: list[dict[str, Any]] = []
     names = [name for name in experiment_names() if pattern in name]
     if not names:
         hint = did_you_mean(pattern, experiment_names())
         raise SettingError(
             f"list: expected a part of an experiment's name, found {short(pattern)}{hint}"
         )
+    records: list[dict[str, Any]] = []
     for name in names:
         try:
-            records.append(_record(name, preview(name), outputs))
+            records.append(_record(name, outputs))
         except SettingError as error:
-            records.append({"experiment": name, "error": str(error), "damaged": []})
+            records.append({"experiment": name, "error": str(error)})
     return records
 
 
-def _record(name: str, experiment: Experiment, outputs: Path) -> dict[str, Any]:
-    """What `hess-run list` says of one experiment."""
-    key = Identity.of(name, experiment).key
+def _record(name: str, outputs: Path) -> dict[str, Any]:
+    """What `hess-run list` says of one experiment: from the manifest of a report whose
+    configuration has not changed, else from the configuration."""
     store = Store(outputs, name)
-    stored = [cell for cell in store.all() if cell.meta["settings_key"] == key]
-    cells = list(experiment.cells())
-    predicted = Costs(stored, cells)
-    costs = [predicted(cell) for cell in cells]
+    made = [read_manifest(folder) for folder in (store.root, published_folder(name)) if folder]
+    manifests = [one for one in made if one is not None and not one["changed"]]
+    digest = files.fingerprint(name)
+    found = next((one for one in manifests if one.get("conf") == digest), None)
+    if found is not None:
+        about = {"paper": found["paper"], **found["a_seed"]}
+        stored = _stored(store, manifests, found["settings_key"])
+    else:
+        experiment = preview(name)
+        key = Identity.of(name, experiment).key
+        stored = _stored(store, manifests, key)
+        grid = list(experiment.cells())
+        cells = [cell for cell in map(store.find, stored) if cell is not None]
+        cost = total(map(Costs(cells, grid), grid))
+        about = {
+            "paper": experiment.paper,
+            "reproduces": experiment.reproduces,
+            "paper_seeds": list(experiment.paper_seeds),
+            "cells": len(grid),
+            **cost._asdict(),
+        }
     return {
         "experiment": name,
-        "paper": experiment.paper,
-        "cells": len(cells),
+        **about,
         "stored": len(stored),
-        "damaged": store.left_out(),
-        "seeds": sorted({cell.meta["seed"] for cell in stored}),
-        "seconds": sum(cost.seconds for cost in costs),
-        "gib": max((cost.gib for cost in costs), default=0.0),
-        "bytes": sum(cost.bytes for cost in costs),
-        "reproduces": experiment.reproduces,
+        "seeds": sorted(set(stored.values())),
     }
+
+
+def _stored(store: Store, manifests: Sequence[Mapping[str, Any]], key: str) -> dict[str, int]:
+    """Stored cell of these settings -> its seed. The manifests say it of most cells; only the
+    others are read."""
+    names = set(store.names())
+    found = {}
+    for manifest in manifests:
+        cells = {cell["id"]: cell["seed"] for cell in manifest["cells"]}
+        if manifest["settings_key"] == key:
+            found.update({name: seed for name, seed in cells.items() if name in names})
+        names -= cells.keys()
+        names -= {name for ids in manifest.get("beside", {}).values() for name in ids}
+    for name in names:
+        cell = store.find(name)
+        if cell is not None and cell.meta["settings_key"] == key:
+            found[name] = cell.meta["seed"]
+    return found
 
 
 def listing(records: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -99,15 +176,21 @@ def listing(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def total_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What one seed of all listed experiments costs; nothing for a single one."""
+    """What one seed of all listed experiments costs, and all seeds of their papers; nothing for a
+    single one."""
     read = [record for record in records if "error" not in record]
     if len(read) < 2:
         return []
-    costs = [Cost(record["seconds"], record["gib"], record["bytes"]) for record in read]
+    one = []
+    every = []
+    for record in read:
+        cost = Cost(record["seconds"], record["gib"], record["bytes"])
+        one.append(cost)
+        every += [cost] * max(1, len(record["paper_seeds"]))
     cells = sum(record["cells"] for record in read)
     return [
-        f"{len(read)} experiments, {cells} cells a seed: {price(costs)}",
-        "all seeds of the papers: hess-run plan",
+        f"{len(read)} experiments, {cells} cells a seed: {price(one)}",
+        f"all seeds of the papers: {price(every)}",
     ]
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from runner import results
 from runner.contract import SettingError, described, quoted, short
 from runner.files import sweep
+from runner.report.costs import duration
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import files
 from runner.run.config.overrides import Arguments
-from runner.run.costs import duration
 from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
 from runner.store.job import Job, check_outputs, is_claimed
@@ -84,7 +84,7 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False, partial: bool = Fal
 def _report_one(jobs: Sequence[Job], any_seed: bool, partial: bool) -> bool:
     """Report jobs of the same settings; True as in `report_jobs`."""
     from runner.report.manifest import read_manifest
-    from runner.report.update import report
+    from runner.report.update import Configuration, report
 
     name = jobs[0].name
     path = files.CONF / "experiment" / f"{name}.yaml"
@@ -92,7 +92,7 @@ def _report_one(jobs: Sequence[Job], any_seed: bool, partial: bool) -> bool:
         collection, lines = report(
             jobs,
             config.protocol,
-            files=[path] if path.is_file() else [],
+            configuration=Configuration([path] if path.is_file() else [], files.fingerprint(name)),
             published=published_folder(name),
             any_seed=any_seed,
             say=say_step,
@@ -163,7 +163,8 @@ def report_command(call: Call) -> int:
         return 0
     stores = {job.store.root: job.store for job in jobs}
     left_out = [line for store in stores.values() for line in store.examined().left_out()]
-    say_damage(left_out, as_json=False)
+    if left_out:
+        print(results.damage_line(left_out))
     made = report_jobs(jobs, any_seed, partial=True)
     return 0 if made and not left_out else 1
 
@@ -189,10 +190,3 @@ def stored_jobs(call: Call) -> list[Job]:
         for name in config.experiment_names()
     ]
     return [job for one in of_each for job in read_jobs(one)[1] if job.store.names()]
-
-
-def say_damage(left_out: Sequence[str], as_json: bool) -> None:
-    """Say first that damaged cells are left out: in the output itself unless that is JSON."""
-    if left_out:
-        line = results.damage_line(left_out)
-        say(line) if as_json else print(line)

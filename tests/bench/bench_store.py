@@ -68,7 +68,7 @@ def list_stored(outputs: Path, seeds: int) -> None:
 
 
 def plan(outputs: Path, seeds: int) -> None:
-    """`hess-run plan` of every seed."""
+    """`hess-run list NAME` of every seed."""
     assert len(planning.plan_lines(planning.planned(jobs(outputs, seeds)))) > seeds
 
 

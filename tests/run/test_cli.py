@@ -15,11 +15,12 @@ from PIL import Image
 from runner.report.collect import collect
 from runner.report.draw import DPI
 from runner.run import config
-from runner.run.planning import planned
+from runner.run.config import compose
+from runner.run.forecast import planned
 from runner.store import tables
 from runner.store.cells import SUM, sum_of, sums_of
 from runner.store.store import Store
-from tests.run.conftest import cell_tables, opened
+from tests.run.conftest import cell_tables, forget, opened
 from tests.run.toy import ToyAnalysis
 
 
@@ -61,7 +62,7 @@ def test_run_multirun_report_and_list(command):
     assert (root / "toy.md").read_text() == "# Toy\n\n360 numbers\n"
     assert "toy.md" in manifest["files"]
     assert "18 (seeds 42-44)" in command.output("list")
-    assert "6 stored, 0 to run" in command.output("plan", "experiment=toy")
+    assert "6 stored, 0 to run" in command.output("list", "toy")
     stored = numbers.read_bytes()
     command.output("report", "experiment=toy")
     assert numbers.read_bytes() == stored
@@ -158,8 +159,8 @@ def test_what_is_stored_has_json_and_its_page_is_named(stored):
     (toy,) = record("list")
     found = [toy[key] for key in ("experiment", "cells", "stored", "seeds")]
     assert found == ["toy", 6, 6, [42]]
-    plan = stored.output("plan", "-m", "experiment=toy", "width=1,2", "seed=42,43")
-    assert (plan.count("  stored "), plan.count("  to run ")) == (4, 4)
+    cells = stored.output("list", "-m", "toy", "width=1,2", "seed=42,43")
+    assert (cells.count("  stored "), cells.count("  to run ")) == (4, 4)
     assert "list, why have" in stored.refusal("store", "check", "--json")
     (answer,) = record("why", "outputs/toy/numbers.csv:2")
     assert answer["cells"][0]["seed"] == 42 and answer["settings"]["profile"] == "paper"
@@ -177,6 +178,21 @@ def test_what_is_stored_has_json_and_its_page_is_named(stored):
     assert "outputs/NAME/index.html" in stored.refusal("open", "toy")
 
 
+def test_a_listing_reads_manifests_and_composes_what_has_changed(stored, toy_conf, monkeypatch):
+    stored.output("report", "experiment=toy")
+    stored.output("experiment=toy", "samples=5", "width=[1]", "seed=50")  # other settings
+    stored.output("experiment=toy", "width=[1]", "shape=[round]", "seed=43")
+    asked = []
+    whole = compose.with_hydra
+    monkeypatch.setattr(compose, "with_hydra", lambda words: asked.append(words) or whole(words))
+    forget()
+    assert "6             7 (seeds 42-43)" in stored.output("list") and not asked
+    path = toy_conf / "experiment" / "toy.yaml"
+    path.write_text(path.read_text().replace("width: [1, 2, 3]", "width: [1, 2]"))
+    forget()
+    assert stored.output("list").splitlines()[1].split()[1] == "4" and asked
+
+
 @pytest.mark.parametrize(("figure", "status"), [("", 0), ("figure=numbers", 2)])
 def test_a_report_of_nothing_says_so_and_leaves_an_empty_folder_empty(command, figure, status):
     Path("mine").mkdir()
@@ -186,16 +202,15 @@ def test_a_report_of_nothing_says_so_and_leaves_an_empty_folder_empty(command, f
     assert not any(Path("mine").iterdir())
 
 
-def test_the_plan_sums_time_memory_and_disk_of_one_experiment_and_of_all(stored):
+def test_a_listing_sums_time_memory_and_disk_of_an_experiment(stored):
     cells = [path for path in Path("outputs/toy/cells").rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in cells)
     jobs = config.build_jobs(config.arguments(["experiment=toy"]))
     assert sum(cell.cost.bytes for cell in planned(jobs)) == size
-    for words in (["experiment=toy"], []):
-        lines = stored.output("plan", *words).splitlines()
-        assert lines[-2] == "6 cells: 6 stored, 0 to run; nothing to do"
-        assert lines[-1].startswith("all 6 again: about") and "MB on disk" in lines[-1]
-    left = stored.output("plan", "-m", "experiment=toy", "seed=42,43").splitlines()[-2]
+    lines = stored.output("list", "toy").splitlines()
+    assert lines[-2] == "6 cells: 6 stored, 0 to run; nothing to do"
+    assert lines[-1].startswith("all 6 again: about") and "MB on disk" in lines[-1]
+    left = stored.output("list", "-m", "toy", "seed=42,43").splitlines()[-2]
     assert left.startswith("12 cells: 6 stored, 6 to run; about ") and " of one core" in left
 
 

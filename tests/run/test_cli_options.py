@@ -14,8 +14,8 @@ from runner.run import config
 from runner.run.command_line import parse
 from runner.run.config import compose, files
 from runner.run.config.overrides import expand
+from runner.run.forecast import cell_lines, planned
 from runner.run.launch import _targets
-from runner.run.planning import plan_lines, planned
 from tests.errors import mistakes, refusal
 from tests.run.conftest import command_environment, forget
 
@@ -43,14 +43,15 @@ SHOWN = mistakes("""
 --hydra-help | Hydra
 -sc query=bash | experiment=toy
 list --help | hess-run list
-plan --help | hess-run [-m] plan
 report --help | hess-run report
-show --help | hess-run show
 data --help | hess-run data
 experiment=toy --help | toy: Toy
 experiment=toy --help | one of round, square
-show toy | toy: Toy
-show toy | one of round, square
+list toy | toy: Toy
+list toy | one of round, square
+list experiment=toy dataset.train=6 | a whole number = 6
+list dataset=gaussian | taken by: toy
+list toy profile=quick | 2 cells: 0 stored, 2 to run
 --help | experiments: toy
 """)
 
@@ -117,8 +118,11 @@ experiment=toy device=cuda:7 | toy runs on cpu only
 experiment=toy outputs= | outputs: expected a path
 experiment=toy seed=${nokey} | seed
 experiment=toy jobs=??? | jobs
-show | show: expected show NAME
-show tyo | did you mean toy?
+show toy | hess-run list NAME
+plan experiment=toy | hess-run list NAME
+list tyo | did you mean toy?
+list toy widht=3 | did you mean experiment.width?
+list dataset=gausian | did you mean gaussian?
 experiment=toy seed=+42 | seed: expected a number of digits alone
 experiment=toy seed=00042 | seed: expected a whole number, found '00042'
 -m experiment=toy seed=4_2,43 | seed: expected a number of digits alone
@@ -166,7 +170,8 @@ def test_no_message_obeys_or_repeats_the_users_words(command):
         [odd], [f"{odd}=1"], [f"experiment={odd}"], ["experiment=toy", f"{odd}=1"],
         ["experiment=toy", f"shape={odd}"], ["experiment=toy", f"dataset={odd}"],
         ["experiment=toy", f"profile={odd}"], ["experiment=toy", f"device={odd}"],
-        ["report", "experiment=toy", f"figure={odd}"], ["report", f"{odd}=1"], ["show", odd],
+        ["report", "experiment=toy", f"figure={odd}"], ["report", f"{odd}=1"], ["list", odd],
+        ["list", "toy", odd],
         ["why", odd], ["publish", odd], ["data", odd],
         ["store", odd], ["store", "check", f"repair={odd}"],
         ["data", "verify", odd], [f"--{odd}"],
@@ -209,7 +214,7 @@ def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     jobs = config.build_jobs(parse(words).arguments())
     assert [job.seed for job in jobs] == list(range(30)) and len(composed) == 1
     assert len({id(job.experiment) for job in jobs}) == 1
-    lines = plan_lines(planned(jobs))
+    lines = cell_lines(planned(jobs))
     cells = len(jobs[0].experiment.cells())
     assert len(lines) == 30 * (cells + 1) + 1 and lines[-1].startswith(
         f"{30 * cells} cells: 0 stored"
@@ -244,7 +249,7 @@ def test_listing_imports_nothing_that_was_not_allowed(command, toy_conf, monkeyp
     path.write_text(path.read_text().replace("tests.run.toy.Toy", "evil_module.Thing"))
     (command.folder / "evil_module.py").write_text('open("imported", "w")\n')
     monkeypatch.syspath_prepend(command.folder)
-    for argv in (["list"], ["plan", "experiment=toy"], ["experiment=toy"], ["report"]):
+    for argv in (["list"], ["list", "experiment=toy"], ["experiment=toy"], ["report"]):
         status, out, err = command(*argv)
         assert "HESS_MODULES=evil_module" in out + err and "Traceback" not in err
         assert status == (0 if argv == ["list"] else 2)

@@ -13,14 +13,14 @@ from experiments.scalar_spectrum import spectra
 from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
+from runner.report.costs import Costs, duration
 from runner.run.answer_lines import lines
 from runner.run.command_line import parse
 from runner.run.config.overrides import Arguments
-from runner.run.costs import Costs, duration
 from runner.run.demo import FIGURE, demo, demo_command
 from runner.run.execute import run
+from runner.run.forecast import survey
 from runner.run.launch import without_stored
-from runner.run.planning import survey
 from runner.run.provenance import figure_record
 from runner.run.why import why
 from runner.store.cells import Stored

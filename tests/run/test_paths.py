@@ -61,5 +61,5 @@ def test_a_command_that_is_printed_names_any_path(path, command):
     assert f"outputs='{path}'" in words
     command.output(*words)
     assert "to fill" not in command("report", *words)[1]
-    assert f"outputs='{path}'" in command("plan", *words)[1]
+    assert f"outputs='{path}'" in command("list", *words)[1]
     assert "6 cells are whole" in command.output("store", "check", f"outputs='{path}'")

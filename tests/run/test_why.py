@@ -39,7 +39,7 @@ def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_pa
         assert figure["redraw"].endswith(f" figure={name}")
     shown = "\n".join(lines([answer]))
     assert figure["file"] in shown and figure["measure"] in shown and figure["redraw"] in shown
-    assert "hess-run show ws_bound" in shown
+    assert "hess-run list ws_bound" in shown
     (answer,) = why("DAG Fig. 6", tmp_path)
     assert answer.record()["figures"] and "no row is judged" in answer.title
 

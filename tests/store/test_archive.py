@@ -9,7 +9,7 @@ import pytest
 from runner.files import write_bytes
 from runner.run.checks import check_store
 from runner.run.execute import run
-from runner.run.planning import plan_lines, planned, survey
+from runner.run.forecast import cell_lines, planned, survey
 from runner.run.verify import verify_jobs
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
@@ -44,7 +44,7 @@ def test_published_cells_count_as_stored_for_every_reader(archive, tmp_path, cap
     assert (len(outcome.measured), len(outcome.stored)) == (0, 3)
     lines, left = survey([job(work)])
     assert "3 of 3 cells are stored (all published)" in lines[0] and left == []
-    assert "nothing to do" in plan_lines(planned([job(work)]))[-2]
+    assert "nothing to do" in cell_lines(planned([job(work)]))[-2]
     assert verify_jobs([job(work)], sample=0) == 0 and check_store(work) == 0
     assert "3 cells are whole, 0 damaged" in capsys.readouterr().out
     assert len(merge(Store(work, "toy").all())["numbers"]) == 60

@@ -8,7 +8,7 @@ import pytest
 
 from runner.run.config import build_job, preview
 from runner.run.execute import run
-from runner.run.planning import survey
+from runner.run.forecast import survey
 from runner.store import code
 from runner.store.archive import archive_bytes
 from runner.store.store import Store

@@ -29,7 +29,7 @@ and, where they are measured, through it."""
 
 @dataclass(frozen=True, kw_only=True)
 class Exp1Resonance(InterLayer):
-    """Settings, each explained in conf/experiment/exp1_resonance.yaml.
+    """DAG, Exp. 1 (Section 5.1): plain and residual networks on CIFAR-10; Figs. 2, 3, Table 2.
 
     described_archs: the blocks whose printed values depend on the initialisation that the text
     names.
@@ -48,10 +48,16 @@ class Exp1Resonance(InterLayer):
     analysis = "experiments.dag.exp1.report:ResonanceAnalysis"
     described_archs: ClassVar[tuple[str, ...]] = ("plain", "residual")
 
-    depth: list[int] = c.grid(above=0)
-    arch: list[str] = c.grid(choices=ARCHITECTURES)
+    depth: list[int] = c.grid(above=0, help="L: blocks between projection and head")
+    arch: list[str] = c.grid(
+        choices=ARCHITECTURES,
+        help=(
+            "residual: skip at every block, alpha = L^-1/2; plain_sn: weights of "
+            "spectral norm 1, no LayerNorm"
+        ),
+    )
     activation: str = c.setting("relu", choices=ACTIVATIONS)
-    untrained: bool = c.since(False)
+    untrained: bool = c.since(False, help="networks at initialisation alone")
     model: BlockChain
 
     def __post_init__(self) -> None:
@@ -105,8 +111,11 @@ class Exp1Resonance(InterLayer):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp1bSpectralNorm(Exp1Resonance):
-    """Every block Jacobian contracts. Settings, each explained in
-    conf/experiment/exp1b_spectral_norm.yaml."""
+    """DAG, Exp. 1b (Appendix N.1): spectral normalisation on projection and blocks, residual
+    networks as control; Fig. N.1, Table N.2.
+
+    Every block Jacobian contracts.
+    """
 
     title = "Resonance under spectral normalisation"
     paper = "DAG"
@@ -130,8 +139,11 @@ class Exp1bSpectralNorm(Exp1Resonance):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp1Deep(Exp1Resonance):
-    """Depths 16 and 32 (Appendix N.2). Settings, each explained in
-    conf/experiment/exp1_deep.yaml."""
+    """DAG, Exp. 1 at depths 16 and 32 (Appendix N.2): plain and residual networks of width 128 on
+    CIFAR-10; Table N.3.
+
+    Depths 16 and 32 (Appendix N.2).
+    """
 
     title = "Resonance and coupling at depths 16 and 32"
     paper = "DAG"
@@ -142,4 +154,6 @@ class Exp1Deep(Exp1Resonance):
     measure = "experiments.dag.exp1.measure:measure"
     analysis = "experiments.dag.exp1.report:DeepAnalysis"
 
-    probes: int = c.setting(100, above=0)
+    probes: int = c.setting(
+        100, above=0, help="Table N.3 is estimated; the exact values are in columns of their own"
+    )

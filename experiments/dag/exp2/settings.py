@@ -21,7 +21,8 @@ PUBLISHED_WIDTH = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Exp2Bottleneck(InterLayer):
-    """Settings, each explained in conf/experiment/exp2_bottleneck.yaml.
+    """DAG, Exp. 2 (Section 5.2): one narrow layer in the middle of a plain network on CIFAR-100;
+    Fig. 4, Tables 3, N.1.
 
     The phase is part of the grid: a cell at init needs no training, the trained one holds mid and
     final.
@@ -36,12 +37,22 @@ class Exp2Bottleneck(InterLayer):
     measure = "experiments.dag.exp2.measure:measure"
     analysis = "experiments.dag.exp2.report:BottleneckAnalysis"
 
-    depth: list[int] = c.grid(at_least=3)
+    depth: list[int] = c.grid(
+        at_least=3, help="L; the narrow layer is block L/2, far pairs lie on both sides of it"
+    )
     d_u: list[int] = c.grid(above=0)
-    phase: list[str] = c.grid(choices=PHASES)
+    phase: list[str] = c.grid(
+        choices=PHASES, help="untrained networks in minutes: phase=init; trained: mid and final"
+    )
     activation: str = c.setting("relu", choices=ACTIVATIONS)
-    probes: int = c.setting(100, above=0)
-    rank_examples: int = c.free(8, above=0)
+    probes: int = c.setting(
+        100,
+        above=0,
+        help="the published values are estimates; the exact ones have columns of their own",
+    )
+    rank_examples: int = c.free(
+        8, above=0, help="examples whose own blocks have their rank taken, in float64"
+    )
     model: MlpModel
 
     def __post_init__(self) -> None:

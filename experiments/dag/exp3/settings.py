@@ -17,8 +17,10 @@ from runner.training.streams import PUBLISHED_SEEDS
 class ByActivation(InterLayer):
     """Chains of one depth, a cell for each activation."""
 
-    activation: list[str] = c.grid(choices=ACTIVATIONS)
-    depth: int = c.setting(6, above=0)
+    activation: list[str] = c.grid(
+        choices=ACTIVATIONS, help="of all blocks; of networks linear in pieces the gap is exactly 0"
+    )
+    depth: int = c.setting(6, above=0, help="L")
     model: BlockChain
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
@@ -32,7 +34,8 @@ class ByActivation(InterLayer):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp3GnGap(ByActivation):
-    """Settings, each explained in conf/experiment/exp3_gn_gap.yaml."""
+    """DAG, Exp. 3 (Section 5.3, isolation protocol): plain networks without LayerNorm; Fig. 5,
+    Tables 5, N.5, N.6."""
 
     title = "Gauss–Newton gap by activation, without LayerNorm"
     paper = "DAG"
@@ -43,8 +46,14 @@ class Exp3GnGap(ByActivation):
     measure = "experiments.dag.exp3.measure:measure"
     analysis = "experiments.dag.exp3.report:GapAnalysis"
 
-    probes: list[int] = c.setting(above=0)
-    probe_draws: int = c.free(10, at_least=0)
+    probes: list[int] = c.setting(
+        above=0,
+        help=(
+            "of Table N.6: the text says 30, the published values come from 100; 0: "
+            "no stochastic estimates"
+        ),
+    )
+    probe_draws: int = c.free(10, at_least=0, help="independent estimates of each")
 
     def cells(self) -> list[c.Cell]:
         estimates = 0.0015 * 3 * sum(self.probes) * self.probe_draws
@@ -59,8 +68,10 @@ class Exp3GnGap(ByActivation):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp3bLayerNorm(Exp3GnGap):
-    """Standard training, with LayerNorm. Settings, each explained in
-    conf/experiment/exp3b_layernorm.yaml."""
+    """DAG, Exp. 3b (Section 5.3, standard conditions): plain networks with LayerNorm; Table 4.
+
+    Standard training, with LayerNorm.
+    """
 
     title = "Gauss–Newton gap by activation, with LayerNorm"
     paper = "DAG"
@@ -73,8 +84,11 @@ class Exp3bLayerNorm(Exp3GnGap):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp3Stochastic(ByActivation):
-    """Stochastic against exact gap (Appendix N.6). Settings, each explained in
-    conf/experiment/exp3_stochastic.yaml."""
+    """DAG, Appendix N.6: stochastic against exact Gauss-Newton gap on the networks of Exp. 3; Table
+    N.6.
+
+    Stochastic against exact gap (Appendix N.6).
+    """
 
     title = "Stochastic against exact Gauss–Newton gap"
     paper = "DAG"
@@ -85,8 +99,12 @@ class Exp3Stochastic(ByActivation):
     measure = "experiments.dag.exp3.measure:measure_stochastic"
     analysis = "experiments.dag.exp3.report:StochasticGapAnalysis"
 
-    probes: list[int] = c.setting(at_least=2, filled=True)
-    draws: int = c.free(20, above=0)
+    probes: list[int] = c.setting(
+        at_least=2, filled=True, help="the text says 30, the published values come from 100"
+    )
+    draws: int = c.free(
+        20, above=0, help="independent estimates of each: so many repetitions of Table N.6"
+    )
     model: MlpModel
 
     def cells(self) -> list[c.Cell]:

@@ -23,7 +23,8 @@ MERGES = ("sum", "cat")
 
 @dataclass(frozen=True, kw_only=True)
 class Exp4Diamond(InterLayer):
-    """Settings, each explained in conf/experiment/exp4_diamond.yaml."""
+    """DAG, Exp. 4 (Section 5.4, Appendix N.3): two branches and a merge; Tables 6, N.4, Figs. 6,
+    N.2."""
 
     title = "Tensor term at the merge of two branches"
     paper = "DAG"
@@ -37,10 +38,13 @@ class Exp4Diamond(InterLayer):
     measure = "experiments.dag.exp4.measure:measure"
     analysis = "experiments.dag.exp4.report:DiamondAnalysis"
 
-    branch_depth: list[int] = c.grid(above=0)
-    merge: list[str] = c.grid(choices=MERGES)
+    branch_depth: list[int] = c.grid(above=0, help="k: blocks of each branch")
+    merge: list[str] = c.grid(
+        choices=MERGES,
+        help="sum: (a + b)/sqrt 2; cat: act(Linear(2 width -> width)), without LayerNorm",
+    )
     activation: list[str] = c.grid(choices=ACTIVATIONS)
-    untrained: bool = c.since(False)
+    untrained: bool = c.since(False, help="networks at initialisation alone")
     model: DiamondModel
 
     def cells(self) -> list[c.Cell]:

@@ -17,7 +17,11 @@ CHECKPOINTS = ("init", "mid", "final")
 
 @dataclass(frozen=True, kw_only=True)
 class Exp6ResNet18(InterLayer):
-    """Settings, each explained in conf/experiment/exp6_resnet18.yaml.
+    """DAG, Exp. 6 (Section 5.6, Appendix N.8): ResNet-18 and its plain twin on CIFAR-10; Fig. 7,
+    Tables 8, 9, N.7, N.8. Untrained networks in minutes: -m experiment=exp6_resnet18
+    checkpoint=init seed=range(42,47). Training one takes hours on a core; `make checkpoints` trains
+    what is missing. Cells of another device are kept apart: after device=cuda, the same command
+    without it measures the networks on the processor.
 
     The checkpoint is part of the grid: a cell at init needs no training, those at mid and final
     share one.
@@ -36,13 +40,27 @@ class Exp6ResNet18(InterLayer):
     analysis = "experiments.dag.exp6.report:ResNetAnalysis"
 
     activation: list[str] = c.grid(choices=ACTIVATIONS)
-    arch: list[str] = c.grid(choices=ARCHITECTURES)
+    arch: list[str] = c.grid(choices=ARCHITECTURES, help="plain: without any shortcut")
     checkpoint: list[str] = c.grid(choices=CHECKPOINTS)
-    initial: str = c.free("published", choices=INITIAL)
-    probes: int = c.setting(30, above=0)
-    power_steps: int = c.setting(20, above=0)
-    relative_error: float = c.free(0.02, above=0)
-    calibration: int = c.free(512, above=0)
+    initial: str = c.free(
+        "published",
+        choices=INITIAL,
+        help=("seeds 42-46 start from the paper's networks, any other seed from named streams"),
+    )
+    probes: int = c.setting(
+        30, above=0, help="of the published estimates; the exact values have columns of their own"
+    )
+    power_steps: int = c.setting(20, above=0, help="likewise; Appendix N.8 says 50")
+    relative_error: float = c.free(
+        0.02,
+        above=0,
+        help="asked of what the engine has to estimate (tensor part of smooth networks)",
+    )
+    calibration: int = c.free(
+        512,
+        above=0,
+        help=("training images for BatchNorm's statistics at init; the published ones are 0 and 1"),
+    )
     negligible: float = c.report_only(1e-11, above=0)
 
     def cells(self) -> list[c.Cell]:

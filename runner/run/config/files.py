@@ -8,6 +8,7 @@ replaces the project's folder by a whole one.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import re
 from functools import cache
@@ -22,7 +23,9 @@ from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.run.config.types import load_class, takes
 from runner.run.nearest import did_you_mean
 
-_CONF = os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf"
+ROOT = Path(__file__).resolve().parents[3]
+"""Where the project's packages are."""
+_CONF = os.environ.get("HESS_CONF") or ROOT / "conf"
 CONF = Path(_CONF).expanduser().absolute()
 """The project's configuration folder, or the one that HESS_CONF names."""
 LAUNCHERS = "hydra/launcher"
@@ -110,37 +113,6 @@ def load(path: Path) -> dict[str, Any]:
     return content  # type: ignore[return-value]
 
 
-def comments(path: Path) -> dict[str, str]:
-    """The comment of each key of a YAML file, over all of its lines: unit, meaning and place in the
-    paper.
-
-    It is next to the key and continues in the next lines, or in lines of its own above a key that
-    has none.
-    """
-    meanings: dict[str, str] = {}
-    key = ""
-    above = ""
-    for line in path.read_text(encoding="utf-8-sig").splitlines():
-        if alone := re.match(r"(\s+)#\s+(.+)$", line):
-            if key and len(alone[1]) > 20:
-                meanings[key] += f" {alone[2].strip()}"
-            else:
-                key = ""
-                above = f"{above} {alone[2].strip()}".strip()
-        elif setting := re.match(r"\s*(\w+):\s(?:.*?\s)??(?:#\s+(.+))?$", line):
-            text = setting[2] or above
-            key = ""
-            if text and setting[1] not in meanings:
-                key = setting[1]
-            above = ""
-            if key:
-                meanings[key] = text.strip()
-        else:
-            key = ""
-            above = ""
-    return meanings
-
-
 def experiment_names() -> list[str]:
     """Every experiment that has a YAML file."""
     return choices("experiment")
@@ -176,3 +148,21 @@ def mirrors(dataset: str) -> list[str]:
     node = load(find("dataset", dataset))
     addresses = (node.get("url"), *(node.get("mirrors") or []))
     return [str(address) for address in addresses if address]
+
+
+def fingerprint(name: str) -> str:
+    """Digest of everything from which an experiment is composed: the files of the configuration,
+    and the module of its class."""
+    own = find("experiment", name)
+    roots = (CONF,) if own.is_relative_to(CONF) else (CONF, *_ADDED)
+    places = [CONF / "config.yaml"]
+    for root in roots:
+        places += [path for group in OPTIONS for path in sorted((root / group).glob("*.yaml"))]
+    target = re.search(rb"_target_: *([\w.]+)\.\w+", own.read_bytes())
+    if target:
+        module = Path(*target[1].decode().split(".")).with_suffix(".py")
+        places += [folder / module for folder in (ROOT, Path.cwd())]
+    found = hashlib.sha256(own.name.encode())
+    for path in filter(Path.is_file, dict.fromkeys(places)):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]

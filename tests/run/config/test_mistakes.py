@@ -34,7 +34,7 @@ VALUES = [*SOME_VALUES.split(), "", "a\nb", "x" * 3000, "9" * 400]
 FLAGS = [*SOME_FLAGS.split(), "--config-name=x"]
 
 PREFIXES = [""] * 4 + ["+", "++", "~", "+~"]
-VERBS = [[], ["plan"], ["plan"], ["report"], ["show"]]
+VERBS = [[], ["list"], ["list"], ["report"], ["list"]]
 STARTS = [["experiment=toy"]] * 6 + [["-m", "experiment=toy"]] * 2 + [[]]
 
 
@@ -114,14 +114,14 @@ def test_generated_command_lines(empty):
 @pytest.mark.parametrize("value", ["???", "{a:1}", "[x]", "null"])
 @pytest.mark.parametrize("key", ["width", "seconds", "x", "width.x", "seconds.x"])
 def test_a_value_of_another_form_is_named(empty, key, value):
-    status, err = call(["plan", "experiment=toy", f"++experiment.{key}={value}"])
+    status, err = call(["list", "experiment=toy", f"++experiment.{key}={value}"])
     assert not wrong(status, err, clear(empty)) and status == 2 and key.split(".")[0] in err
 
 
 def test_a_list_over_keys_and_values_is_named(toy_conf, empty):
     path = toy_conf / "experiment" / "toy.yaml"
     path.write_text(path.read_text().replace("\ndataset:\n  train: 8\n", "\ndataset: [1]\n"))
-    status, err = call(["plan", "experiment=toy"])
+    status, err = call(["list", "experiment=toy"])
     assert not wrong(status, err, clear(empty)) and status == 2 and "toy.yaml: dataset" in err
 
 
@@ -185,7 +185,7 @@ def test_mutated_files(empty, toy_conf):
         chance = random.Random(1000 * SEED + number)
         name = chance.choice(FILES)
         places[name].write_bytes(mutated(originals[name], chance))
-        for words in ("plan experiment=toy", "experiment=toy profile=quick", "list", "report"):
+        for words in ("list toy", "experiment=toy profile=quick", "list", "report"):
             forget()
             problem = wrong(*call(words.split()), clear(empty))
             assert not problem, (number, name, words, problem)

@@ -3,8 +3,8 @@ took."""
 
 import pytest
 
+from runner.report.costs import Costs
 from runner.run.config import arguments, build_jobs, preview
-from runner.run.costs import Costs
 from runner.store.archive import VARIABLE
 from runner.store.identity import Identity
 from runner.store.store import Store

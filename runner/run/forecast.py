@@ -1,58 +1,20 @@
-"""What a run would measure, or is about to: `hess-run plan`, and the lines in front of a run."""
+"""The cells that a run measures, whether they are stored, and their predicted cost: for `hess-run
+list NAME`, and the lines in front of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner.contract import Cell, quoted
-from runner.run.command_line import Call
-from runner.run.config import experiment_names, preview
-from runner.run.costs import Cost, Costs, duration, price
-from runner.run.reports import read_jobs
+from runner.report.costs import Cost, Costs, duration, price
 from runner.store import code
 from runner.store.archive import Archive, published_folder
 from runner.store.job import Job
 from runner.store.store import Store, Stored
 
 STORED = "stored"
-
-
-def plan_command(call: Call) -> int:
-    """hess-run [-m] plan [experiment=NAME] [key=value ...]
-
-    Every cell that the same command without `plan` would measure: its id, predicted time and
-    memory, and whether it is stored; last, what they cost in all, on disk too (data sets and saved
-    networks apart). Without experiment: one line for each, at the seeds of its paper. Checks
-    everything that a run checks before its first cell, the files of the data set apart; writes
-    nothing.
-
-      hess-run plan -m experiment=ws_bound 'seed=range(42,47)'
-      hess-run plan                                  the whole reproduction
-    """
-    if any(word.startswith("experiment=") for word in call.settings):
-        lines = plan_lines(planned(read_jobs(call)[1]))
-    else:
-        lines = _whole_reproduction(call)
-    print("\n".join(lines))
-    return 0
-
-
-def _whole_reproduction(call: Call) -> list[str]:
-    """Every experiment at the seeds of its paper, or at one: a line for each."""
-    cells: list[Planned] = []
-    lines = []
-    has_seed = any(word.startswith("seed=") for word in call.settings)
-    for name in experiment_names():
-        words = [f"experiment={name}", *call.settings]
-        if not has_seed:
-            seeds = ",".join(map(str, preview(name).paper_seeds)) or "42"
-            words.append(f"seed={seeds}")
-        one = planned(read_jobs(replace(call, settings=tuple(words), multirun=True))[1])
-        cells += one
-        lines.append(f"{name}: {_states(one)}; {price(_costs(one))}")
-    return [*lines, *_sums(cells)]
 
 
 @dataclass(frozen=True)
@@ -123,7 +85,7 @@ def planned(jobs: Iterable[Job]) -> list[Planned]:
     return cells
 
 
-def plan_lines(cells: Sequence[Planned]) -> list[str]:
+def cell_lines(cells: Sequence[Planned]) -> list[str]:
     """A line for each cell, below one for its job; last, what they cost."""
     lines: list[str] = []
     last = ""

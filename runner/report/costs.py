@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from runner.contract import Cell
@@ -32,18 +32,27 @@ class Cost(NamedTuple):
     bytes: float = 0
 
 
+def total(costs: Iterable[Cost]) -> Cost:
+    """What cells take one after the other."""
+    every = list(costs)
+    return Cost(
+        sum(cost.seconds for cost in every),
+        max((cost.gib for cost in every), default=0.0),
+        sum(cost.bytes for cost in every),
+    )
+
+
 def price(costs: Sequence[Cost], processes: int = 1) -> str:
     """The sum in words.
 
     >>> price([Cost(90.0, 0.5, 2e5), Cost(60.0, 1.0, 1e5)])
     'about 2 min of one core, up to 1.0 GiB at a time, 0.3 MB on disk'
     """
-    seconds = sum(cost.seconds for cost in costs)
-    peak = max((cost.gib * processes for cost in costs), default=0.0)
-    total = sum(cost.bytes for cost in costs)
-    disk = f"{total / 1e6:.2g} MB on disk" if total else "disk not known"
-    if total and not all(cost.bytes for cost in costs):
+    seconds, gib, size = total(costs)
+    disk = f"{size / 1e6:.2g} MB on disk" if size else "disk not known"
+    if size and not all(cost.bytes for cost in costs):
         disk = f"at least {disk}"
+    peak = gib * processes
     return f"about {duration(seconds)} of one core, up to {peak:.1f} GiB at a time, {disk}"
 
 
