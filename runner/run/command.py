@@ -12,7 +12,7 @@ from runner.run.agreement import agreement
 from runner.run.command_line import Call
 from runner.run.config.overrides import Arguments
 from runner.run.data import missing_data
-from runner.run.execute import dismiss, prepare, run_job
+from runner.run.execute import run_jobs
 from runner.run.exit_status import FULL_ERROR, guarded, limit, limit_reached, was_interrupted
 from runner.run.forecast import survey
 from runner.run.loop import end_on_sigterm, was_terminated
@@ -53,7 +53,7 @@ def _run(arguments: Arguments, jobs: Sequence[Job], quiet: bool) -> int:
             if arguments.multirun and launch.chosen(arguments):
                 launch.launch(arguments, jobs, able)
             else:
-                _measure(able)
+                run_jobs(able)
         except (SettingError, KeyboardInterrupt):
             raise
         except Exception as error:
@@ -103,22 +103,6 @@ def quick_notice(jobs: Sequence[Job]) -> str:
     return f"profile=quick: {images}the grid is small and trainings are short; nothing is scored"
 
 
-def _measure(jobs: Sequence[Job]) -> None:
-    """Measure the missing cells of every job, one job after the other."""
-    prepare(workers_of(jobs[0]))
-    for job in jobs:
-        run_job(job)
-
-
-def workers_of(job: Job) -> int:
-    """How many processes measure a job, apart from the command's own."""
-    if job.jobs == 1:
-        return 0
-    store = job.store
-    missing = sum(not store.has(cell_id, job.only_run) for cell_id, _ in job.cells())
-    return min(job.jobs, missing)
-
-
 def _ended_early(error: Exception, jobs: Sequence[Job]) -> int:
     """One line about what ended a run, and the report of what is stored; the exit status."""
     if was_interrupted(error):
@@ -140,7 +124,6 @@ def report_status(jobs: Sequence[Job]) -> int:
     """The exit status that the report of some jobs asks for; whatever ends it early is said in one
     line."""
     try:
-        dismiss()
         return guarded(lambda: 0 if report_jobs(jobs) else 1)
     except Exception as error:  # the cells are safe, the report is not there
         if was_terminated():  # swallowed by an import, say, which is then incomplete

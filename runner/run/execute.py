@@ -1,39 +1,39 @@
-"""Run a job: its loop in this process, or in several processes of this machine over one store
-(`jobs=N`).
+"""Run jobs: their loop in this process, or in `jobs=N` processes of this machine.
 
-The processes outlive a job: a sweep starts them once, not once a seed. Each has a pipe of its own,
-so that one that is killed in the middle of a word holds up no other.
+The store is the queue of the processes: each runs the loop of every job, and takes the cells that
+no other holds. One that is killed holds up no other; this process only watches and draws the
+progress.
 """
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
-
-# its wait for children is registered now, so that `dismiss` comes before it at the end
-import multiprocessing.util
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import Any
 
-from runner.run.exit_status import LimitReached, limit
+from runner.contract import Cell
+from runner.run.exit_status import LIMITS, LimitReached, limit
 from runner.run.loop import Outcome, close_log, loop, open_log, was_terminated
-from runner.run.progress import Progress, open_progress
-from runner.run.streams import protect
+from runner.run.progress import Progress, RunningCell, is_drawn, open_progress
+from runner.run.streams import protect, say
 from runner.store.job import Job
-from runner.store.store import Store
 from runner.store.upkeep import make_ready
 
 ORPHAN_CHECK_SECONDS = 1.0
+LOOK_SECONDS = 0.1
+"""Between looks at what the processes have stored."""
 POLITE = (signal.SIGINT, signal.SIGTERM)
 """Signals that ask for an end."""
+INTERRUPTED = 130
+FIRST_LIMIT = 64
+"""Exit status of a process that met the first limit of `LIMITS`; the others follow."""
 
 
 def end_with(parent: int) -> None:
@@ -48,212 +48,98 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _serve(pipe: Any, parent: int) -> None:
-    """A worker process: the loop of every job that comes through the pipe, until None or an
-    interruption."""
-    protect()
-    try:
-        end_with(parent)
-        import torch  # noqa: F401  while the command still composes its first job
+def run(job: Job) -> Outcome:
+    """Measure every cell of the job that is not stored yet. Raises LimitReached at a limit of the
+    system."""
+    (outcome,) = _outcomes([job])
+    return outcome
 
-        # one that came meanwhile ends this worker here
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, POLITE)
 
-        while (job := _next(pipe)) is not None:
-            kind, content = _loop(job, pipe)
-            with suppress(OSError):  # nobody listens any more; what was measured is stored
-                pipe.send((kind, content))
-            if kind == "done" and content.interrupted:
-                return
-    except KeyboardInterrupt:
+def run_jobs(jobs: Sequence[Job]) -> None:
+    """Measure the missing cells of every job. Raises KeyboardInterrupt where it was interrupted."""
+    for outcome, job in zip(_outcomes(jobs), jobs, strict=True):
+        counts = (
+            f"{len(outcome.measured)} measured, {len(outcome.stored)} were stored, "
+            f"{len(outcome.failed)} failed"
+        )
+        print(f"{job.name} seed={job.seed}: {counts}", flush=True)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+
+
+def _outcomes(jobs: Sequence[Job]) -> Iterator[Outcome]:
+    """What was done for each job."""
+    if max(job.jobs for job in jobs) > 1:
+        yield from _together(jobs)
         return
-    except Exception as error:
-        if not limit(error):
-            raise
-        with suppress(OSError):
-            pipe.send(("limit", f"{limit(error)}: {error}"))
+    for job in jobs:
+        make_ready(job.store)
+        yield _measure(job, _progress(job))
 
 
-def _next(pipe: Any) -> Job | None:
-    """The next job, None when there is none to come."""
-    try:
-        return pipe.recv()  # type: ignore[no-any-return]
-    except (EOFError, OSError):
-        return None
+def _progress(job: Job, processes: int = 1) -> Progress:
+    return open_progress(
+        f"{job.name} seed={job.seed}", [cell for _, cell in job.cells()], processes
+    )
 
 
-class _Sent(Progress):
-    """Sends the state of the running cell to the command, twice a second at most."""
-
-    def __init__(self, pipe: Any) -> None:
-        self._pipe = pipe
-        self._label = ""
-        self._last = 0.0
-
-    def start(self, label: str) -> None:
-        self._label = label
-
-    def inside(self, done: float, total: float, note: str = "") -> None:
-        if time.monotonic() - self._last > 0.5:
-            self._last = time.monotonic()
-            with suppress(OSError):  # nobody listens any more
-                self._pipe.send(("inside", (self._label, done, total, note)))
-
-
-def _loop(job: Job, pipe: Any) -> tuple[str, Any]:
+def _measure(job: Job, progress: Progress) -> Outcome:
+    """The loop of a job in this process, with a log of its own."""
     store = job.store
     log = open_log(store, job)
-    progress = _Sent(pipe) if sys.stderr.isatty() else Progress()
     try:
-        return "done", loop(job, store, log, progress)
-    except LimitReached as error:
-        return "limit", str(error)
+        return loop(job, store, log, progress)
     finally:
         close_log(log)
 
 
-@dataclass
-class Worker:
-    """A worker process and this side of its pipe. busy: it has a job whose outcome has not come
-    back."""
-
-    process: Any
-    pipe: Any
-    busy: bool = False
-
-    def give(self, job: Job) -> None:
-        with suppress(OSError):  # it has died: its cells are for the others
-            self.pipe.send(job)
-            self.busy = True
-
-    def outcome(self, progress: Progress) -> tuple[str, Any] | None:
-        """(kind, content) where it has come; a worker that has died is busy no more. progress: of
-        the running cell."""
-        # before the look into the pipe, which may hold its last word
-        alive = self.process.is_alive()
-        try:
-            while self.pipe.poll():
-                kind, content = self.pipe.recv()
-                if kind != "inside":
-                    self.busy = False
-                    return kind, content
-                progress.turn_to(content[0])
-                progress.inside(*content[1:])
-        except (EOFError, OSError):
-            alive = False
-        self.busy = self.busy and alive
-        return None
-
-
-_WORKERS: list[Worker] = []
-# they are children of the process that started them
-os.register_at_fork(after_in_child=_WORKERS.clear)
-
-
-def prepare(count: int) -> list[Worker]:
-    """So many idle workers; those of earlier jobs that live are used again.
-
-    A command asks before its first job is there: they take two seconds to import what every cell
-    needs.
-    """
-    _WORKERS[:] = [worker for worker in _WORKERS if worker.process.is_alive()]
-    idle = [worker for worker in _WORKERS if not worker.busy]
-    context = multiprocessing.get_context("spawn")
-    if len(idle) < count:
-        # registered last, it runs before multiprocessing waits for its children
-        atexit.unregister(dismiss)
-        atexit.register(dismiss)
-    while len(idle) < count:
-        ours, theirs = context.Pipe()
-        worker = Worker(context.Process(target=_serve, args=(theirs, os.getpid())), ours)
-        _WORKERS.append(worker)
-        idle.append(worker)
-        # A Ctrl-C meets the worker when it can heed it, not in the middle of an import; this
-        # process a moment later, when the worker has been told all that it waits for. The tracker
-        # comes first: starting a worker may start it too, and it takes the block away behind it.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, POLITE)
-        try:
-            worker.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-    return idle[:count]
-
-
-def dismiss() -> None:
-    """End all workers: the jobs are done, and what they hold is wanted elsewhere."""
-    for worker in _WORKERS:
-        with suppress(OSError):
-            worker.pipe.send(None)
-            worker.pipe.close()
-    stop([worker.process for worker in _WORKERS])
-    _WORKERS.clear()
-
-
-def run_parallel(job: Job, store: Store) -> Outcome:
-    """The loop in `job.jobs` processes; this one only watches and draws the progress."""
-    total = job.cells()
-    before = {cell_id for cell_id, _ in total if store.has(cell_id, job.only_run)}
-    if len(before) == len(total):
-        return Outcome(stored=[cell_id for cell_id, _ in total])
-    progress = open_progress(f"{job.name} seed={job.seed}", [cell for _, cell in total], job.jobs)
-    for cell_id, cell in total:
-        if cell_id in before:
-            progress.advance("stored", cell)
-    stamps = {
-        cell_id: store.working.stamp(cell_id) for cell_id, _ in total if cell_id not in before
-    }
-    messages: list[tuple[str, Any]] = []
-    workers: list[Worker] = []
-    interrupted = False
+def _work(jobs: Sequence[Job], parent: int, place: int, lock: Any) -> None:
+    """One of several processes: the loop of every job. The exit status tells of an interruption or
+    a limit. place, lock: of its line on a terminal."""
+    protect()
     try:
-        workers = prepare(min(job.jobs, len(total) - len(before)))
-        for worker in workers:
-            worker.give(job)
-        _watch(job, store, stamps, workers, messages, progress)
+        end_with(parent)
+        import torch  # noqa: F401
+
+        # one that came meanwhile ends this process here
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, POLITE)
+        for job in jobs:
+            progress = RunningCell(place, lock) if is_drawn() else Progress()
+            if _measure(job, progress).interrupted:
+                sys.exit(INTERRUPTED)
     except KeyboardInterrupt:
-        interrupted = True
-        stop([worker.process for worker in _WORKERS])
-        _WORKERS.clear()
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if not limit(error):
+            raise
+        sys.exit(FIRST_LIMIT + list(LIMITS).index(limit(error)))
+
+
+def start(count: int, jobs: Sequence[Job]) -> list[Any]:
+    """So many processes that run the jobs.
+
+    A Ctrl-C meets them when they can heed it, not in the middle of an import; this process a moment
+    later. The tracker comes first: starting a process may start it too, and it takes the block away
+    behind it.
+    """
+    context = multiprocessing.get_context("spawn")
+    lock = context.RLock()
+    processes = [
+        context.Process(target=_work, args=(jobs, os.getpid(), place, lock))
+        for place in range(1, count + 1)
+    ]
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, POLITE)
+    try:
+        for process in processes:
+            process.start()
     finally:
-        progress.close()
-    return _collect(
-        job, store, before, messages, interrupted, [worker.process.exitcode for worker in workers]
-    )
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return processes
 
 
-def _watch(
-    job: Job,
-    store: Store,
-    stamps: Mapping[str, Any],
-    workers: list[Worker],
-    messages: list[tuple[str, Any]],
-    progress: Progress,
-) -> None:
-    """Draw what the workers finish, until they are done. stamps: of the cells to measure, as they
-    were before."""
-    open_cells = {cell_id: cell for cell_id, cell in job.cells() if cell_id in stamps}
-    running = True
-    while running:
-        messages += [
-            found for worker in workers if worker.busy and (found := worker.outcome(progress))
-        ]
-        running = any(worker.busy for worker in workers)
-        written = [i for i in open_cells if store.working.stamp(i) not in ((), stamps[i])]
-        for cell_id in written:
-            stored = store.find(cell_id)
-            cell = open_cells.pop(cell_id)
-            progress.start(cell.label)
-            progress.advance(
-                "measured", cell, stored.meta["wall_seconds"] if stored is not None else None
-            )
-        if running:
-            time.sleep(0.1)
-
-
-def stop(processes: list) -> None:
-    """Give the workers, which got the same Ctrl-C, a moment; then end those that are left."""
+def stop(processes: Sequence[Any]) -> None:
+    """Give the processes, which got the same Ctrl-C, a moment; then end those that are left."""
     deadline = time.monotonic() + 1.2
     started = [process for process in processes if process.pid is not None]
     for process in started:
@@ -264,65 +150,109 @@ def stop(processes: list) -> None:
             process.join()
 
 
-def _collect(
-    job: Job,
-    store: Store,
-    before: set[str],
-    messages: list[tuple[str, Any]],
-    interrupted: bool,
-    exit_codes: list[int | None],
-) -> Outcome:
-    """The workers' outcomes as one, read from the store rather than from what each believes."""
-    # the workers heeded what a library swallowed here
-    interrupted = interrupted or was_terminated()
-    for kind, content in messages:
-        if kind == "limit":
-            raise LimitReached(content)
-        interrupted = interrupted or content.interrupted
-    ids = [cell_id for cell_id, _ in job.cells()]
-    outcome = Outcome(
-        measured=[i for i in ids if i not in before and store.has(i, job.only_run)],
-        stored=[i for i in ids if i in before],
-        failed=[i for i in ids if store.failed_in(job.run, i) and not store.has(i, job.only_run)],
-        interrupted=interrupted,
-    )
-    complete = len(outcome.measured) + len(outcome.stored) + len(outcome.failed) == len(ids)
-    if not complete and not interrupted:
-        cells = ", ".join(cell.label for i, cell in job.cells() if store.begun(i))
-        raise RuntimeError(
-            f"a worker process ended early (exit codes {exit_codes}) in cell {cells}; "
-            "the finished cells are stored, "
-            f"the logs are in {store.logs}; run the same command again to go on"
+class _Watched:
+    """A job that several processes measure. before: what was stored; left: cells that are to be
+    measured."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.store = job.store
+        cells = job.cells()
+        self.before = [i for i, _ in cells if self.store.has(i, job.only_run)]
+        self.left: dict[str, Cell] = {i: cell for i, cell in cells if i not in self.before}
+        self._stamps = {i: self.store.working.stamp(i) for i in self.left}
+
+    def ended(self) -> Iterator[tuple[str, Cell, float | None]]:
+        """(state, cell, seconds) of every cell that has ended since the last look."""
+        for cell_id, cell in list(self.left.items()):
+            if self.store.working.stamp(cell_id) not in ((), self._stamps[cell_id]):
+                del self.left[cell_id]
+                stored = self.store.find(cell_id)
+                yield "measured", cell, stored.meta["wall_seconds"] if stored else None
+            elif self.store.failed_in(self.job.run, cell_id):
+                del self.left[cell_id]
+                yield "failed", cell, None
+
+    def outcome(self, interrupted: bool) -> Outcome:
+        """What the store holds, rather than what each process believes."""
+        job = self.job
+        ids = [i for i, _ in job.cells()]
+        there = {i for i in ids if self.store.has(i, job.only_run)}
+        return Outcome(
+            measured=[i for i in ids if i in there and i not in self.before],
+            stored=self.before,
+            failed=[i for i in ids if i not in there and self.store.failed_in(job.run, i)],
+            interrupted=interrupted,
         )
-    return outcome
 
 
-def run(job: Job) -> Outcome:
-    """Measure every cell of the job that is not stored yet. Raises LimitReached at a limit of the
-    system."""
-    store = job.store
-    make_ready(store)
-    log = open_log(store, job)
+def _together(jobs: Sequence[Job]) -> Iterator[Outcome]:
+    """Outcomes of jobs that several processes measure."""
+    for job in jobs:
+        make_ready(job.store)
+    watched = [_Watched(job) for job in jobs]
+    count = min(max(job.jobs for job in jobs), sum(len(one.left) for one in watched))
+    processes: list[Any] = []
+    killed: set[int] = set()
     try:
-        if job.jobs > 1:
-            return run_parallel(job, store)
-        return loop(
-            job,
-            store,
-            log,
-            open_progress(f"{job.name} seed={job.seed}", [c for _, c in job.cells()]),
-        )
+        for one in watched:
+            interrupted = False
+            progress = _progress(one.job, max(1, count))
+            try:
+                if not processes and one.left:
+                    processes = start(count, jobs)
+                _watch(one, processes, killed, progress)
+            except KeyboardInterrupt:
+                interrupted = True
+                stop(processes)
+            finally:
+                progress.close()
+            outcome = one.outcome(interrupted or was_terminated())
+            _check_complete(one, outcome, [process.exitcode for process in processes])
+            yield outcome
     finally:
-        close_log(log)
+        stop(processes)
 
 
-def run_job(job: Job) -> None:
-    """Measure the missing cells of a job. Raises KeyboardInterrupt where it was interrupted."""
-    outcome = run(job)
-    counts = (
-        f"{len(outcome.measured)} measured, {len(outcome.stored)} were stored, "
-        f"{len(outcome.failed)} failed"
+def _watch(one: _Watched, processes: Sequence[Any], killed: set[int], progress: Progress) -> None:
+    """Draw what the processes finish, until the job or they have ended. killed: processes whose
+    end was said."""
+    cells = dict(one.job.cells())
+    for cell_id in one.before:
+        progress.advance("stored", cells[cell_id])
+    alive = True
+    while one.left and alive:
+        alive = any(process.is_alive() for process in processes)  # before the look at the store
+        for state, cell, seconds in one.ended():
+            progress.start(cell.label)
+            progress.advance(state, cell, seconds)
+        for process in processes:
+            if process.exitcode is not None and process.exitcode < 0 and process.pid not in killed:
+                killed.add(process.pid)
+                name = signal.Signals(-process.exitcode).name
+                others = "the others go on" if alive else "no other is left"
+                end = f"process {process.pid} of this run was killed ({name})"
+                say(f"{one.job.name}: {end}; {others}")
+        if alive and one.left:
+            with suppress(InterruptedError):
+                time.sleep(LOOK_SECONDS)
+
+
+def _check_complete(one: _Watched, outcome: Outcome, exit_codes: Sequence[int | None]) -> None:
+    """Raise LimitReached or RuntimeError where the processes ended before the job was done."""
+    job = one.job
+    done = len(outcome.measured) + len(outcome.stored) + len(outcome.failed)
+    if outcome.interrupted or done == len(job.cells()):
+        return
+    if INTERRUPTED in exit_codes:  # this process has not heeded what the others did
+        outcome.interrupted = True
+        return
+    for place, name in enumerate(LIMITS, start=FIRST_LIMIT):
+        if place in exit_codes:
+            raise LimitReached(f"{name}: in a process of this run")
+    cells = ", ".join(cell.label for i, cell in job.cells() if one.store.begun(i))
+    raise RuntimeError(
+        f"a worker process ended early (exit codes {list(exit_codes)}) in cell {cells}; "
+        "the finished cells are stored, "
+        f"the logs are in {one.store.logs}; run the same command again to go on"
     )
-    print(f"{job.name} seed={job.seed}: {counts}", flush=True)
-    if outcome.interrupted:
-        raise KeyboardInterrupt

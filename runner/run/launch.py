@@ -18,7 +18,7 @@ from runner.run.config import build_job, composition, files
 from runner.run.config.compose import defaults_of_hydra, with_hydra
 from runner.run.config.overrides import Arguments, expand
 from runner.run.config.types import may_import
-from runner.run.execute import run_job
+from runner.run.execute import end_with, run_jobs
 from runner.run.exit_status import FULL_ERROR, limit, was_interrupted
 from runner.run.streams import protect, say
 from runner.store.job import Job
@@ -33,6 +33,9 @@ LAUNCHERS = {
 RESTARTS = 3
 """How often a sweep is started again after a process of its launcher was killed: one cell may kill
 each that tries."""
+COMMAND = "HESS_COMMAND"
+"""Environment variable: the process of the command. Processes of a launcher that are its children
+end with it."""
 PLUGINS = ("hydra._internal.core_plugins.", "hydra_plugins.")
 _PACKAGES = ("joblib", "submitit", "ray", "concurrent")
 """Packages whose own errors say that a process is gone."""
@@ -183,6 +186,7 @@ def application(words: Sequence[str]) -> None:
     sys.argv = [sys.argv[0], *words]
     # Hydra would print its own pages of what went wrong, and exit
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    os.environ[COMMAND] = str(os.getpid())
     main = hydra.main(**defaults_of_hydra(), config_path=str(files.CONF), config_name="config")
     try:
         main(hydra_job)()
@@ -199,4 +203,6 @@ def hydra_job(cfg: Any) -> None:
     for source in HydraConfig.get().runtime.config_sources:
         if source.provider == "command-line":
             files.add(source.path)
-    run_job(build_job(list(HydraConfig.get().overrides.task)))
+    if os.environ.get(COMMAND) == str(os.getppid()):
+        end_with(os.getppid())
+    run_jobs([build_job(list(HydraConfig.get().overrides.task))])

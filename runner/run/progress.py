@@ -12,18 +12,16 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from runner.contract import Cell
 
 
 class Progress:
-    """Says nothing; the base of the two that do."""
+    """Says nothing; the base of those that do."""
 
     def start(self, label: str) -> None:
         """A cell begins."""
-
-    def turn_to(self, label: str) -> None:
-        """What `inside` says next is of this running cell: several run at a time."""
 
     def inside(self, done: float, total: float, note: str = "") -> None:
         """Progress within the current cell."""
@@ -95,31 +93,26 @@ class _Counting(Progress):
         return f"about {seconds / 60:.0f} min to go"
 
 
-class Bar(_Counting):
-    """A tqdm bar over cells; below it the running cell: its name, phase, step and rate."""
+class RunningCell(Progress):
+    """A line of tqdm on the running cell of a process: its name, phase, step and rate.
 
-    def __init__(self, title: str, cells: Sequence[Cell], processes: int = 1) -> None:
+    position: of the line below the bar; lock: that of tqdm where several processes draw.
+    """
+
+    def __init__(self, position: int = 1, lock: Any = None) -> None:
         from tqdm import tqdm
 
-        super().__init__(title, cells, processes)
-        shape = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed} {postfix}"
-        self._bar = tqdm(
-            total=len(cells), desc=title, dynamic_ncols=True, leave=True, bar_format=shape
-        )
-        self._cell = tqdm(position=1, dynamic_ncols=True, leave=False, bar_format="  {desc}")
+        if lock is not None:
+            tqdm.set_lock(lock)
+        self._line = tqdm(position=position, dynamic_ncols=True, leave=False, bar_format="  {desc}")
+        self._label = ""
         self._last = 0.0
         self._first = (0.0, 0.0, 0.0)
 
     def start(self, label: str) -> None:
-        super().start(label)
+        self._label = label
         self._first = (0.0, 0.0, 0.0)
-        self._cell.set_description_str(label)
-        self._bar.set_postfix_str(self.left)
-
-    def turn_to(self, label: str) -> None:
-        if label != self._label:
-            self._label = label
-            self._first = (0.0, 0.0, 0.0)
+        self._line.set_description_str(label)
 
     def inside(self, done: float, total: float, note: str = "") -> None:
         now = time.monotonic()
@@ -132,11 +125,43 @@ class Bar(_Counting):
         text = f"{self._label}: {note or 'step'} {done:g} of {total:g}"
         if done > begin and now > since:
             text += f", {(done - begin) / (now - since):.3g} a second"
-        self._cell.set_description_str(text)
+        self._line.set_description_str(text)
+
+    def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
+        self._line.set_description_str("")
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class Bar(_Counting):
+    """A tqdm bar over cells, with the running cell below it; of several processes each draws its
+    own."""
+
+    def __init__(self, title: str, cells: Sequence[Cell], processes: int = 1) -> None:
+        from tqdm import tqdm
+
+        super().__init__(title, cells, processes)
+        shape = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed} {postfix}"
+        self._bar = tqdm(
+            total=len(cells), desc=title, dynamic_ncols=True, leave=True, bar_format=shape
+        )
+        self._cell = RunningCell() if processes == 1 else Progress()
+
+    def start(self, label: str) -> None:
+        super().start(label)
+        self._cell.start(label)
         self._bar.set_postfix_str(self.left)
 
+    def inside(self, done: float, total: float, note: str = "") -> None:
+        self._cell.inside(done, total, note)
+        self._bar.set_postfix_str(self.left)
+
+    def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
+        self._cell.advance(state, cell, seconds)
+        super().advance(state, cell, seconds)
+
     def ended(self, state: str, took: float) -> None:
-        self._cell.set_description_str("")
         self._bar.set_postfix_str(self.left, refresh=False)
         self._bar.update()
 
@@ -155,8 +180,13 @@ class Lines(_Counting):
         print("; ".join(filter(None, (line, self.left))), file=sys.stderr, flush=True)
 
 
+def is_drawn() -> bool:
+    """Whether standard error is a terminal of a user who asked for no quiet."""
+    return os.environ.get("HESS_QUIET") != "1" and sys.stderr.isatty()
+
+
 def open_progress(title: str, cells: Sequence[Cell], processes: int = 1) -> Progress:
     """A bar when standard error is a terminal, else lines."""
     if os.environ.get("HESS_QUIET") == "1":
         return Progress()
-    return (Bar if sys.stderr.isatty() else Lines)(title, cells, processes)
+    return (Bar if is_drawn() else Lines)(title, cells, processes)

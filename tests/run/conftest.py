@@ -30,7 +30,7 @@ from runner import cli
 from runner.kinds.dataset import GaussianData
 from runner.run import loop
 from runner.run.config import compose, experiment, files
-from runner.run.execute import dismiss, run
+from runner.run.execute import run
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
 from tests import ROOT
@@ -232,12 +232,10 @@ def unpacked(path: Path, place: Path) -> Path:
 
 
 @pytest.fixture
-def forked_workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Worker processes of `jobs=N` of this process are its forks, and end with the test."""
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes of `jobs=N` of this process are its forks."""
     fork = multiprocessing.get_context("fork")
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
-    yield
-    dismiss()
 
 
 @pytest.fixture(scope="session")

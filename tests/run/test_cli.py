@@ -190,7 +190,7 @@ def test_a_listing_reads_manifests_and_composes_what_has_changed(stored, toy_con
     path = toy_conf / "experiment" / "toy.yaml"
     path.write_text(path.read_text().replace("width: [1, 2, 3]", "width: [1, 2]"))
     forget()
-    assert stored.output("list").splitlines()[1].split()[1] == "4" and asked
+    assert stored.output("list").splitlines()[1].split()[2] == "4" and asked
 
 
 @pytest.mark.parametrize(("figure", "status"), [("", 0), ("figure=numbers", 2)])

@@ -1,16 +1,14 @@
 """The entry point of the command: its own packages count whatever the current folder holds; exit
 statuses; progress."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from runner.contract import Cell, SettingError
-from runner.run import execute, exit_status, progress
+from runner.run import exit_status, progress
 from tests.run.conftest import ROOT
 from tests.run.guests import Mute
 
@@ -141,35 +139,22 @@ def test_imports_before_the_first_of_many_short_cells_do_not_enter_the_remaining
     assert lines.left == "about 46 s to go"
 
 
-class Pipe(list[Any]):
-    """Both ends of a pipe; a real one waits by the clock that the test has stopped."""
-
-    send = list.append
-
-    def poll(self):
-        return bool(self)
-
-    def recv(self):
-        return self.pop(0)
-
-
-def test_several_processes_share_the_remaining_time_and_the_second_line(clock, monkeypatch, capsys):
+def test_several_processes_share_the_remaining_time_and_draw_a_line_each(
+    clock, monkeypatch, capsys
+):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     bar = progress.open_progress("toy", CELLS, 2)
-    pipe = Pipe()
-    sent = execute._Sent(pipe)
-    worker = execute.Worker(multiprocessing.current_process(), pipe, busy=True)
+    lines = {label: progress.RunningCell(place) for place, label in ((1, "k=1"), (2, "k=2"))}
     for step in range(3):
-        for label in ("k=1", "k=2"):
-            sent.start(label)
+        for label, line in lines.items():
+            line.start(label)
             clock[0] += 0.6
-            sent.inside(step, 50, "epoch")
-    assert worker.outcome(bar) is None and worker.busy
-    pipe.send(("done", "outcome"))
-    assert worker.outcome(bar) == ("done", "outcome") and not worker.busy
+            line.inside(step, 50, "epoch")
+    bar.start("k=3")
     text = capsys.readouterr().err
-    bar.close()
-    for told in ("k=1: epoch 0 of 50", "k=2: epoch 2 of 50", "about 15 s to go"):
+    for one in (bar, *lines.values()):
+        one.close()
+    for told in ("k=1: epoch 0 of 50", "k=2: epoch 2 of 50", "to go"):
         assert told in text
 
 

@@ -7,8 +7,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
@@ -26,7 +24,7 @@ from runner.run.execute import run
 from runner.run.exit_status import LimitReached, limit
 from runner.store.job import Job
 from runner.store.store import Store
-from tests.run.conftest import ROOT, cell_tables, command_environment, fork_workers, forked
+from tests.run.conftest import cell_tables, command_environment, fork_workers, forked
 from tests.run.kills import Command, faults, kill_and_resume
 from tests.run.toy import Toy
 
@@ -81,15 +79,6 @@ def test_a_killed_worker_of_joblib_costs_nothing_but_time(measured, toy_conf, tm
     assert "ended early" in command.errors
     made = cell_tables(command.outputs).values()
     assert len(made) == 2 * 12 and set(cell_tables(measured).values()) <= set(made)
-
-
-def test_a_command_that_ends_before_its_first_job_does_not_wait_for_its_workers(tmp_path):
-    script = tmp_path / "ends.py"
-    script.write_text(
-        'from runner.run import execute\n\nif __name__ == "__main__":\n    execute.prepare(1)\n'
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run([sys.executable, script], env=environment, timeout=60).returncode == 0
 
 
 def test_workers_end_soon_after_a_command_that_was_killed(toy_conf, tmp_path):
@@ -238,7 +227,7 @@ def test_several_jobs_share_the_cells_and_report_failures_once(
     run(Job("toy", failing, 42, tmp_path / "alone"))
     assert cell_tables(tmp_path) == cell_tables(tmp_path / "alone") != {}
     # without the command's handlers
-    monkeypatch.setattr(execute, "prepare", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(execute, "start", Mock(side_effect=KeyboardInterrupt))
     stopped = run(Job("toy", failing, 42, tmp_path / "stopped", jobs=2))
     assert stopped.interrupted and not stopped.measured
 
@@ -252,19 +241,38 @@ def test_stop_ends_a_worker_that_heeds_no_signal_and_skips_one_that_never_starte
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
-    [(OSError(errno.ENOSPC, "No space left on device"), "no space left: "), (ValueError("x"), "")],
+    ("error", "status"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), execute.FIRST_LIMIT),
+        (KeyboardInterrupt(), execute.INTERRUPTED),
+    ],
 )
-def test_a_worker_tells_the_command_of_a_limit_and_hides_no_other_error(monkeypatch, error, told):
+def test_a_worker_tells_the_command_of_a_limit_and_of_an_interruption(error, status, monkeypatch):
     for name in ("protect", "end_with"):
         monkeypatch.setattr(execute, name, Mock())
-    monkeypatch.setattr(execute, "_next", Mock(return_value="a job"))
-    monkeypatch.setattr(execute, "_loop", Mock(side_effect=error))
-    pipe = Mock()
-    with nullcontext() if told else pytest.raises(ValueError):
-        execute._serve(pipe, os.getpid())
-    sent = [call.args[0] for call in pipe.send.call_args_list]
-    assert [(kind, text.startswith(told)) for kind, text in sent] == [("limit", True)] * bool(told)
+    monkeypatch.setattr(execute, "_measure", Mock(side_effect=error))
+    with pytest.raises(SystemExit) as ending:
+        execute._work(["a job"], os.getpid(), 1, None)
+    assert ending.value.code == status
+    monkeypatch.setattr(execute, "_measure", Mock(side_effect=ValueError("x")))
+    with pytest.raises(ValueError):
+        execute._work(["a job"], os.getpid(), 1, None)
+
+
+@pytest.mark.parametrize("code", [execute.FIRST_LIMIT, -signal.SIGKILL, execute.INTERRUPTED])
+def test_what_ends_every_worker_is_told(code, tmp_path, monkeypatch, capsys):
+    """Without a cell: a limit, a kill, an interruption."""
+    ended = Mock(exitcode=code, pid=7)
+    ended.is_alive.return_value = False
+    monkeypatch.setattr(execute, "start", Mock(return_value=[ended]))
+    job = Job("toy", SLOW, 42, tmp_path, jobs=2)
+    if code == execute.INTERRUPTED:
+        assert run(job).interrupted
+        return
+    with pytest.raises(LimitReached if code > 0 else RuntimeError) as error:
+        run(job)
+    assert limit(error.value) == ("no space left" if code > 0 else "")
+    assert ("process 7 of this run was killed (SIGKILL)" in capsys.readouterr().err) == (code < 0)
 
 
 def interruptible() -> None:

@@ -17,6 +17,8 @@ from runner.run.nearest import did_you_mean
 
 GLOBAL = "# @package _global_"
 """First line of an experiment's file: it fills the whole configuration, not a part of it."""
+IN_PARTS = (*GROUPS, "experiment", "profiles")
+"""What has keys and values of its own in an experiment's file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +114,7 @@ def experiment_alone(name: str) -> Composed:
     try:
         return composed((f"experiment={name}",))
     except SettingError as error:
-        parts = {key: files.load(path).get(key, {}) for key in (*GROUPS, "experiment")}
+        parts = {key: files.load(path).get(key, {}) for key in IN_PARTS}
         wrong = [key for key, part in parts.items() if not isinstance(part, Mapping)]
         said = f"{wrong[0]}: expected keys and values" if wrong else str(error)
         raise SettingError(f"{where}: {said}") from error

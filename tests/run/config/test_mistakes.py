@@ -56,7 +56,7 @@ def empty(toy_conf, tmp_path, monkeypatch):
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    for name in ("_measure", "report_status"):
+    for name in ("run_jobs", "report_status"):
         monkeypatch.setattr(command, name, lambda jobs: 0)
     monkeypatch.setattr(launch, "application", lambda words: None)
     return folder
@@ -130,7 +130,7 @@ def test_profiles_of_another_form_are_named(toy_conf, empty, listed):
     path = toy_conf / "experiment" / "toy.yaml"
     text, _, _ = path.read_text().partition("profiles:")
     path.write_text(f"{text}profiles: {listed}\n")
-    for words in ("show toy", "plan experiment=toy profile=quick"):
+    for words in ("list toy", "list toy profile=quick"):
         status, err = call(words.split())
         assert not wrong(status, err, clear(empty)) and "toy.yaml" in err and "profiles" in err
 
