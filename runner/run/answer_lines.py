@@ -10,6 +10,9 @@ from runner.run.provenance import Answer, Record
 
 SHOWN_CELLS = 12
 INDENT = " " * 12
+COLUMNS = ("claim", "published", "measured", "verdict")
+MOST_LETTERS = 60
+"""Letters of a column."""
 
 
 def lines(answers: Iterable[Answer]) -> list[str]:
@@ -19,20 +22,36 @@ def lines(answers: Iterable[Answer]) -> list[str]:
         shown.append(answer.title)
         facts = dict(answer.record())
         del facts["title"]
-        rows = facts.pop("rows", {})
-        reasons = {}
-        if rows:
-            reasons = facts.pop("why", {})
+        rows = facts.pop("rows", ())
         for name, value in facts.items():
             in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
             first, *others = in_words(value)
             shown.append(f"  {name.partition(' ')[0]:9s} {first}")
             shown += [f"{INDENT}{line}" for line in others]
-        for anchor, verdict in rows.items():
-            shown.append(f"  {anchor}  {verdict}")
-            if anchor in reasons:
-                shown.append(f"      {reasons[anchor]}")
+        shown += _row_lines(rows)
     return shown
+
+
+def _row_lines(rows: Sequence[Record]) -> list[str]:
+    """Claim, published and measured value and verdict of each row in a table; the reason of one
+    that does not agree, and its name, in the lines below it."""
+    if not rows:
+        return []
+    head = {name: name for name in COLUMNS}
+    cut = [{name: _cut(row[name]) for name in COLUMNS} for row in rows]
+    widths = {name: max(len(row[name]) for row in (head, *cut)) for name in COLUMNS}
+    shown = []
+    for row, texts in zip(({}, *rows), (head, *cut), strict=True):
+        shown.append("  " + "  ".join(texts[n].ljust(w) for n, w in widths.items()).rstrip())
+        if row:
+            shown.append(f"      {row['id']}")
+        if row and row["reason"]:
+            shown.append(f"      {row['reason']}")
+    return shown
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1].rstrip()}…"
 
 
 def _in_a_line(value: Any) -> list[str]:
@@ -75,11 +94,14 @@ def _first(cells: Sequence[str]) -> list[str]:
 
 
 def _figures(figures: Sequence[Record]) -> list[str]:
-    """The file of each, and how it is measured, where it has settings of its own, and drawn."""
+    """The file of each, what draws it from stored cells, and, where it has settings of its own,
+    what measures and draws it with others."""
     shown = []
     for figure in figures:
-        made = [f"  {figure[key]}" for key in ("measure", "redraw") if key in figure]
-        shown += [figure["file"], *made]
+        shown += [figure["file"], f"  {figure['draw']}"]
+        if "measure" in figure:
+            shown.append("  with other settings:")
+            shown += [f"    {figure[key]}" for key in ("measure", "redraw")]
     return shown
 
 

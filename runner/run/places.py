@@ -1,5 +1,5 @@
-"""`hess-run why "Table 5"`: a table, figure or theorem of a paper, as a reader names it: whether it
-holds, its figures and its rows."""
+"""`hess-run why "Table 5"`: a place of a paper, as a reader names it: whether it holds, its figures
+and its rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.contract import SettingError, short
-from runner.report.commands import as_typed, figure_commands, judged_seeds, measuring, run_words
+from runner.report.commands import (
+    as_typed,
+    figure_commands,
+    judged_seeds,
+    measuring,
+    run_words,
+    shown_command,
+)
 from runner.report.page import ALL, Figure, Page
 from runner.report.papers import known_papers
 from runner.report.tones import is_judged, outcome_of
@@ -32,6 +39,18 @@ NAMED = re.compile(
     r"(?:[A-D]|\s?\([a-z]\)|(?=\W|$))(?!\w)",
     re.IGNORECASE,
 )
+TEXTUAL = {
+    "Section": r"sections?|secs?",
+    "Remark": r"remarks?|rems?",
+    "Eq.": r"equations?|eqs?",
+    "Definition": r"definitions?|defs?",
+    "Assumption": r"assumptions?",
+    "Appendix": r"appendix|appendices|app",
+    "Experiment": r"experiments?|exps?",
+}
+"""Places that are no tables, figures or theorems: the word of an answer -> how texts name it."""
+NUMBER = r"[IVX]+(?:-[A-Z])?|[A-Z](?:\.\d+)*|\d+(?:\.\d+)*[a-z]?"
+"""VI-A, N.2, 5.1, 1b."""
 FILLERS = frozenset(("of", "in", "from", "the", "paper", "paper's", "paper’s"))
 """Words between a paper and its place."""
 
@@ -51,12 +70,20 @@ def place_name(text: str) -> PlaceName | None:
     >>> place_name("Tab. 5"), place_name("figure n1 of DAG")
     (PlaceName(place='Table 5', paper=''), PlaceName(place='Fig. N.1', paper='DAG'))
     """
-    named = NAMED.search(text)
-    if named is None or re.search(r"[/\\]|\.[a-z]{2,4}$", text):
+    if re.search(r"[/\\]|\.[a-z]{2,4}$", text):
         return None
-    kind, appendix, number = named.groups()
-    letter = f"{appendix.upper()}." if appendix else ""
-    place = f"{KINDS[kind.lower()]} {letter}{int(number)}"
+    named = NAMED.search(text)
+    if named is not None:
+        kind, appendix, number = named.groups()
+        letter = f"{appendix.upper()}." if appendix else ""
+        place = f"{KINDS[kind.lower()]} {letter}{int(number)}"
+    else:
+        kinds = "|".join(f"(?P<k{i}>{names})" for i, names in enumerate(TEXTUAL.values()))
+        named = re.search(rf"\b(?i:{kinds})\b\.?\s*\(?({NUMBER})\b\)?", text)
+        if named is None:
+            return None
+        found = next(i for i in range(len(TEXTUAL)) if named[f"k{i}"])
+        place = f"{list(TEXTUAL)[found]} {named[len(TEXTUAL) + 1]}"
     around = re.sub(r"[,-]", " ", f"{text[: named.start()]} {text[named.end() :]}")
     words = [word for word in around.split() if word.lower() not in FILLERS]
     if not words:
@@ -90,17 +117,58 @@ class _Found:
 
     figures: list[dict[str, Any]] = field(default_factory=list)
     commands: dict[str, str] = field(default_factory=dict)
-    verdicts: dict[str, str] = field(default_factory=dict)
+    rows: list[dict[str, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    reasons: dict[str, str] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """A number or statement on the place."""
-        self.verdicts[row["id"]] = row["verdict"]
+        self.rows.append(shown_row(row))
         if not row.get("extension"):
             self.counts[row["verdict"]] += 1
-        if reason := row["why"] or _stated(row):
-            self.reasons[row["id"]] = reason
+
+
+def shown_row(row: Mapping[str, Any]) -> dict[str, str]:
+    """A number or statement as answers show it."""
+    published = row.get("threshold", "")
+    measured = row.get("statistic", "")
+    if "statement" not in row:
+        published = _spread(row.get("paper_mean", row.get("upper_bound")), row.get("paper_std"))
+        measured = _spread(row.get("measured_mean"), row.get("measured_std"))
+    return {
+        "id": row["id"],
+        "claim": row.get("statement") or row["label"],
+        "published": published,
+        "measured": _rounded(measured),
+        "verdict": row["verdict"],
+        "reason": row["why"] or _stated(row),
+    }
+
+
+def _spread(mean: Any, std: Any) -> str:
+    text = f"{mean:.4g}" if isinstance(mean, int | float) else ""
+    return f"{text} ± {std:.2g}" if text and isinstance(std, int | float) else text
+
+
+def _rounded(value: str) -> str:
+    try:
+        return f"{float(value):.4g}"
+    except ValueError:
+        return value
+
+
+def _is_on(named: PlaceName, row: Mapping[str, Any], experiment: str) -> bool:
+    """Whether a row is on a place. An experiment is meant by its number in the name of ours, too;
+    a section has its subsections."""
+    kind, _, number = named.place.partition(" ")
+    if kind not in TEXTUAL:
+        return named.place in row["places"]
+    if kind == "Experiment" and experiment.startswith(f"exp{number}_"):
+        return True
+    end = r"(?![\w-])" if kind == "Section" else r"(?!\.?[\w-])"
+    text = str(row.get("where", row.get("source", "")))
+    listed = rf"(?:(?:{NUMBER})(?:,|,? and|–| to)\s*)*"
+    pattern = rf"\b(?i:{TEXTUAL[kind]})\b\.?\s*\(?{listed}{re.escape(number)}{end}"
+    return re.search(pattern, text) is not None
 
 
 def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
@@ -109,7 +177,7 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
     by_paper: dict[str, _Found] = {}
     for page in pages:
         for row in (*page.scores, *page.claims):
-            if named.place in row["places"]:
+            if _is_on(named, row, page.name):
                 about = by_paper.setdefault(page.paper_of(row), _Found())
                 about.add(row)
                 about.commands[page.name] = _measure(page)
@@ -125,15 +193,14 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
             facts = {
                 "figures": about.figures or None,
                 "measure": about.commands,
-                "rows": about.verdicts,
-                "why": about.reasons,
+                "rows": about.rows,
             }
             answers.append(Answer(title, facts))
     if not answers:
         where = f"{named.place} of {named.paper}" if named.paper else named.place
         raise SettingError(
-            f"why: found no row on {where}; expected a table, figure or theorem of a paper whose "
-            f"report is stored; {where_published()}"
+            f"why: found no row on {where}; expected a place of a paper whose report is stored; "
+            f"{where_published()}"
         )
     return answers
 
@@ -155,6 +222,7 @@ def _figure(page: Page, figure: Figure) -> dict[str, Any]:
     """The file of a figure, and the commands that measure and draw it."""
     words = run_words(page.folder, page.manifest)
     about = {"file": str(as_typed(page.folder / figure.file)), "experiment": page.name}
+    about["draw"] = shown_command(["report", *words, f"figure={figure.name}"])
     return about | figure_commands(page.manifest, figure.name, words)
 
 

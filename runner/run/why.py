@@ -16,7 +16,7 @@ from runner.report.papers import anchors
 from runner.run.answer_lines import lines
 from runner.run.command_line import Call
 from runner.run.nearest import did_you_mean
-from runner.run.places import of_place, place_name
+from runner.run.places import of_place, place_name, shown_row
 from runner.run.provenance import Answer, of_cell, of_file, of_meta, of_row
 from runner.store.archive import report_folders, where_published
 from runner.store.store import Store
@@ -32,12 +32,14 @@ def why_command(call: Call) -> int:
 
     Where a figure, a table, a line of a table (the head is line 1), a page or a stored cell came
     from: cells with their parameters and seeds, commits, processors, times, and the commands that
-    measure and draw it again. PLACE: a table, figure or theorem of a paper; NAME: of a row, a
-    figure, an experiment or a cell, as this command prints them. A figure that was copied elsewhere
-    is looked up below PATH (default outputs) by what it says of itself.
+    measure and draw it again. PLACE: a table, figure, theorem, section, remark, equation or
+    experiment of a paper: its rows with claim, published and measured value, verdict and reason.
+    NAME: of a row, a figure, an experiment or a cell, as this command prints them. A figure that
+    was copied elsewhere is looked up below PATH (default outputs) by what it says of itself.
 
       hess-run why "Fig. 3 of WS"                         (does it hold? files, commands, rows)
       hess-run why "Table 5"                              (of every paper that has one)
+      hess-run why "Section 5.1 of DAG"                   ("Experiment 3", "Remark 38", "Eq. 2")
       hess-run why dag.T5.gelu.final.gap_global           (the # of a row in the pages)
       hess-run why dag.T5                                 (its rows)
       hess-run why outputs/ws_bound/figures/fig02_bound_and_eigenvalue.png
@@ -84,13 +86,13 @@ def _file_and_line(word: str) -> tuple[Path, int]:
 
 def _of_rows(name: str, pages: Sequence[Page]) -> list[Answer]:
     """The evidence of one row; of the beginning of several names, these rows."""
-    below: dict[str, str] = {}
+    below: list[dict[str, str]] = []
     for page in pages:
         for row in (*page.scores, *page.claims):
             if row["id"] == name:
                 return [of_row(page.folder, page, row)]
             if row["id"].startswith(f"{name}."):
-                below[row["id"]] = row["verdict"]
+                below.append(shown_row(row))
     title = f"{name}: {len(below)} rows; hess-run why ROW says more of each"
     if below:
         return [Answer(title, {"rows": below})]

@@ -5,19 +5,25 @@ from pathlib import Path
 
 import pytest
 
+from runner.contract import SettingError
 from runner.report.commands import run_words
 from runner.report.page import Page
 from runner.run.answer_lines import lines
 from runner.run.places import judgement, place_name
 from runner.run.why import why
 from runner.store.archive import report_folders
+from tests.errors import refusal
 
 
 def test_a_table_is_answered_by_a_sentence_and_its_rows(command, published):
     first, *rows = command.output("why", "table 5").splitlines()
     assert first.startswith("DAG paper: Table 5 holds: ")
-    assert any(row.startswith("  dag.T5.gelu.final.gap_global  ") for row in rows)
-    wrong = rows.index("  all-five.paper_audit.dag.s53.column  minor error")
+    number = rows[rows.index("      dag.T5.gelu.final.gap_global") - 1].split("  ")
+    assert [one.strip() for one in number if one] == [
+        *("GN gap, GELU, after training", "0.345 ± 0.012", "0.3453 ± 0.012", "exact match")
+    ]
+    wrong = rows.index("      all-five.paper_audit.dag.s53.column")
+    assert rows[wrong - 1].endswith("minor error")
     assert rows[wrong + 1].startswith("      the paper says: column Delta shows")
     assert "found no row on Table 99" in command.refusal("why", "Table 99")
     assert "expected a paper (WS bound, HSR" in command.refusal("why", "Fig. 3 of Bach")
@@ -27,12 +33,14 @@ def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_pa
     (answer,) = why("Fig.3 of WS", tmp_path)
     record = answer.record()
     assert record["measure"] == {"ws_bound": "hess-run -m experiment=ws_bound seed=42,43,44,45,46"}
-    assert "ws.ws_bound.distorted-boundaries" in record["rows"] and len(record["figures"]) == 2
+    assert "ws.ws_bound.distorted-boundaries" in [row["id"] for row in record["rows"]]
+    assert len(record["figures"]) == 2
     for figure in record["figures"]:
         name = Path(figure["file"]).stem
         assert Path(figure["file"]).is_file() and figure["experiment"] == "ws_bound"
         settings = "experiment=ws_bound 'hidden=[3]' portrait_hidden=3"
         settings += " 'rate=[0.1]' portrait_rate=0.1"
+        assert figure["draw"] == f"hess-run report experiment=ws_bound figure={name}"
         assert figure["measure"].startswith(f"hess-run -m {settings} ")
         assert figure["measure"].endswith(" seed=42,43,44,45,46")
         assert figure["redraw"].startswith(f"hess-run report {settings} ")
@@ -59,6 +67,13 @@ Table 5 of DAG | Table 5 | DAG
 DAG paper, Table 5 | Table 5 | DAG
 ws fig. 2 | Fig. 2 | WS bound
 scalar spectrum, Lemma B10 | Lemma B.10 | Scalar spectrum
+Section 5.1 | Section 5.1 |
+section VI-A of HSR | Section VI-A | HSR
+Experiment 3 | Experiment 3 |
+DAG Exp. 1b | Experiment 1b | DAG
+Remark 38 | Remark 38 |
+Eq. (2) of DAG | Eq. 2 | DAG
+Appendix N.2 of DAG | Appendix N.2 | DAG
 """
 """What a reader writes, the place, and the paper where it is named."""
 
@@ -114,15 +129,37 @@ def test_the_answer_counts_what_agrees(verdicts, sentence):
 def test_a_row_that_does_not_agree_says_why_below_its_name(published, tmp_path):
     (answer,) = why("Table 8", tmp_path)
     record = answer.record()
-    opened = [name for name, verdict in record["rows"].items() if verdict == "inconclusive"]
-    assert opened and opened == [*record["why"]]
+    opened = [row for row in record["rows"] if row["verdict"] == "inconclusive"]
+    assert opened and opened == [row for row in record["rows"] if row["reason"]]
     shown = lines([answer])
-    for name in opened:
-        reason = shown[shown.index(f"  {name}  inconclusive") + 1].strip()
-        assert reason == record["why"][name]
+    for row in opened:
+        reason = shown[shown.index(f"      {row['id']}") + 1].strip()
+        assert reason == row["reason"]
         assert "would be not reproduced" in reason or " cells are not measured (seed" in reason
-    (row,) = why(opened[0], tmp_path)
-    assert row.record()["why"] == record["why"][opened[0]]
+    (one,) = why(opened[0]["id"], tmp_path)
+    assert one.record()["why"] == opened[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("place", "experiment", "row"),
+    [
+        ("Experiment 3", "exp3_gn_gap", "dag.T5.gelu.final.gap_global"),
+        ("Experiment 1b", "exp1b_spectral_norm", "dag.TN.2.plain_sn.8.published.init.rho_max"),
+        ("Section 5.1", "exp1_resonance", "dag.exp1_deep.rise-of-R"),
+        ("Remark 38", "exp1_resonance", "dag.exp1_resonance.decay-after-training"),
+        ("Eq. 2 of DAG", "paper_audit", "all-five.paper_audit.dag.eq2"),
+    ],
+)
+def test_sections_remarks_equations_and_experiments_are_places(
+    place, experiment, row, published, tmp_path
+):
+    answers = [one.record() for one in why(place, tmp_path) if one.title.startswith("DAG")]
+    (record,) = answers
+    rows = {one["id"]: one for one in record["rows"]}
+    assert experiment in record["measure"] and rows[row]["claim"] and rows[row]["verdict"]
+    assert "dag.T4.relu.init.gap_global" not in rows  # of Experiment 3b
+    with refusal("found no row on Section 99", SettingError):
+        why("Section 99", tmp_path)
 
 
 def test_the_command_of_a_report_names_profile_changes_and_folder():
