@@ -60,13 +60,20 @@ def _composed(words: tuple[str, ...], *_folders: object) -> Composed:
 def with_hydra(words: Sequence[str]) -> Any:
     """The whole configuration, Hydra's own section included. Raises what Hydra raises."""
     import hydra
+    from hydra.core.global_hydra import GlobalHydra
 
     files.choices("experiment")  # refuses a folder without config.yaml
     if files.added():
         places = ",".join(f"'file://{folder}'" for folder in files.added())
         words = [*words, f"hydra.searchpath=[{places}]"]
-    with hydra.initialize_config_dir(str(files.CONF), **defaults_of_hydra()):
-        return hydra.compose("config", overrides=list(words), return_hydra_config=True)
+    running = GlobalHydra.instance().hydra  # a launcher's application, in which this is a job
+    GlobalHydra.instance().clear()
+    try:
+        with hydra.initialize_config_dir(str(files.CONF), **defaults_of_hydra()):
+            return hydra.compose("config", overrides=list(words), return_hydra_config=True)
+    finally:
+        if running is not None:
+            GlobalHydra.instance().initialize(running)
 
 
 def defaults_of_hydra() -> dict[str, str]:

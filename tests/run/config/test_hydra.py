@@ -1,10 +1,24 @@
-"""Overrides are in Hydra's grammar."""
+"""Overrides are in Hydra's grammar, and jobs are composed by Hydra, in its applications, too."""
 
+import hydra
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 
 from runner.contract import SettingError
 from runner.run import launch
+from runner.run.config import build_job, compose, files
 from runner.run.config.overrides import read
+from tests.run.conftest import forget
+
+
+def test_a_job_is_composed_inside_the_application_of_a_launcher():
+    alone = build_job(["experiment=ws_bound", "hidden=3"]).experiment
+    with hydra.initialize_config_dir(str(files.CONF), **compose.defaults_of_hydra()):
+        application = GlobalHydra.instance().hydra
+        forget()
+        assert build_job(["experiment=ws_bound", "hidden=3"]).experiment == alone
+        assert GlobalHydra.instance().hydra is application
+    assert not GlobalHydra.instance().is_initialized()
 
 
 @pytest.mark.parametrize(
