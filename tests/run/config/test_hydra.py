@@ -12,11 +12,11 @@ from tests.run.conftest import forget
 
 
 def test_a_job_is_composed_inside_the_application_of_a_launcher():
-    alone = build_job(["experiment=ws_bound", "hidden=3"]).experiment
+    alone = build_job(["experiment=ws_bound", "experiment.hidden=3"]).experiment
     with hydra.initialize_config_dir(str(files.CONF), **compose.defaults_of_hydra()):
         application = GlobalHydra.instance().hydra
         forget()
-        assert build_job(["experiment=ws_bound", "hidden=3"]).experiment == alone
+        assert build_job(["experiment=ws_bound", "experiment.hidden=3"]).experiment == alone
         assert GlobalHydra.instance().hydra is application
     assert not GlobalHydra.instance().is_initialized()
 
