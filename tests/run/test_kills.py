@@ -100,6 +100,28 @@ def test_workers_end_soon_after_a_command_that_was_killed(toy_conf, tmp_path):
     assert not list((command.outputs / "toy" / "cells").glob("[!.]*"))
 
 
+@pytest.mark.slow
+def test_workers_of_joblib_end_soon_after_a_command_that_was_killed_alone(toy_conf, tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = ("-m", "seed=42,43", "hydra/launcher=processes", "experiment.pause=60")
+    command = Command(tmp_path / "work", toy_conf, words)
+    process = command.start()
+    begun: set[str] = set()
+
+    def in_their_cells():
+        assert process.poll() is None, command.errors
+        for path in (command.outputs / "toy" / "logs").glob("seed-*.log"):
+            if "measuring" in path.read_text():
+                begun.add(path.stem.rpartition("-")[2])
+        return len(begun) == 2
+
+    wait_until(in_their_cells)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not any(command_line(Path("/proc", number)) for number in begun))
+    assert not list((command.outputs / "toy" / "cells").glob("[!.]*"))
+
+
 def command_line(process):
     """Empty where it has ended, waited for or not."""
     with suppress(OSError):
