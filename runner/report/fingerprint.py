@@ -1,7 +1,8 @@
-"""Fingerprints of reports: one hash of cells, settings, published values and code.
+"""Fingerprints of reports: one digest of cells, settings, published values and code.
 
 A report whose manifest holds the same fingerprint is up to date. Processor, date and commit of the
-measurements are not part of it; neither is the engine, whose results are the cells.
+measurements are not part of it; neither is the engine, whose results are the cells. Of a module its
+syntax tree counts, so that a comment changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from runner.contract import Experiment
 from runner.files import sha256
 from runner.report.reference import REFERENCE
 from runner.store.archive import CELLS, published_folder
-from runner.store.code import package_of
+from runner.store.code import package_of, tree_of
 from runner.store.identity import digest
 from runner.store.store import Stored
 
@@ -77,4 +78,8 @@ def _folder(path: Path) -> str:
 
 
 def _content(paths: Iterable[Path]) -> str:
-    return digest(sorted([path.name, sha256(path)] for path in paths))
+    return digest(sorted([path.name, _digest(path)] for path in paths))
+
+
+def _digest(path: Path) -> str:
+    return tree_of(path) if path.suffix == ".py" else sha256(path)

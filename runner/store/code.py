@@ -69,7 +69,7 @@ def _of_bytes(module: str) -> str:
 
 @cache
 def _of_trees(module: str) -> str:
-    return digest({name: _tree(path) for name, path in _files(module).items()})
+    return digest({name: tree_of(path) for name, path in _files(module).items()})
 
 
 def digest_of(experiment: Experiment) -> str:
@@ -103,7 +103,7 @@ def is_other(experiment: Experiment, digests: Collection[str], published: Path |
     return digest_of(experiment) not in known and set(known).isdisjoint(digests_of(experiment))
 
 
-def _tree(path: Path) -> str:
+def tree_of(path: Path) -> str:
     """Hash of a module's syntax tree without docstrings."""
     tree = ast.parse(path.read_bytes())
     for node in ast.walk(tree):
