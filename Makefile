@@ -99,11 +99,10 @@ readme: $(READY) ## numbers of README and docs/reproduction/, and docs/experimen
 recipes: $(READY) ## the pages of docs/recipes, by running each script
 	$(BIN)/python -m docs.recipes
 
-docs: $(READY) ## the documentation with the result pages, into docs/_build/html
+docs: $(READY) ## the documentation with a page for each published report, into docs/_build/html
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
-	rm -rf docs/generated docs/_build
+	rm -rf docs/generated docs/results docs/_build
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
-	$(BIN)/python -m docs.results docs/_build/html/results
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,22 +1,24 @@
 """Configuration of the documentation site: `make docs` builds it into docs/_build/html.
 
-Pages have the header, the style sheet and the script of the result pages, and load nothing
-from outside: formulas in LaTeX are MathML.
+Pages have the style sheet and the script of the pages of reports, and load nothing from outside:
+formulas in LaTeX are MathML.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
 
-from runner.report.navigation import ABOVE, sections
-from runner.report.tones import MEANINGS, tone
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # Sphinx runs this file outside the package `docs`
+
+from docs.results import build  # noqa: E402
+from runner.store.archive import report_folders  # noqa: E402
 
 project = "hess-run"
 author = "The developers of hess-run"
@@ -29,15 +31,20 @@ extensions = [
     "myst_nb",
 ]
 TEMPLATES = "../runner/report/templates"
-templates_path = ["_templates", TEMPLATES]
+templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates", "examples"]
 html_theme = "basic"
 html_title = f"hess-run {release}"
 html_static_path = [f"{TEMPLATES}/site.css", f"{TEMPLATES}/site.js"]
 html_context = {
-    "sections": sections(ABOVE),
-    "home": f"{ABOVE}index.html",
-    "tones": {verdict: tone(verdict) for verdict in MEANINGS},
+    "sections": [
+        ("Reports", "reports"),
+        ("User guide", "user-guide"),
+        ("Concepts", "concepts"),
+        ("API", "api"),
+        ("Contributing", "contributing"),
+        ("Search", "search"),
+    ]
 }
 html_math_renderer = "mathml"
 html_show_search_summary = False  # it fetches pages, which browsers refuse for files on disk
@@ -56,7 +63,7 @@ nb_execution_raise_on_error = True
 nb_ipywidgets_js: dict[str, Any] = {}
 
 PAGE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+outputs/published/(\w+)/report\.md\)")
-"""A link to the report of an experiment: on the site it leads to the result page."""
+"""A link to the report of an experiment: on the site it leads to its page."""
 PAGES = {
     "outputs/published/not_run.md": "not-run.md",
     "experiments/paper_audit/README.md": "audit.md",
@@ -72,7 +79,7 @@ plain text."""
 def link_pages(app: Any, docname: str, source: list[str]) -> None:
     """Point links to files outside docs/ at the pages of the site that show them."""
     up = "../" * docname.count("/")
-    text = PAGE.sub(rf'<a href="{up}results/\2/index.html">\1</a>', source[0])
+    text = PAGE.sub(rf"[\1]({up}results/\2.md)", source[0])
     source[0] = ELSEWHERE.sub(lambda match: f"]({up}{PAGES[match[1]]})", text)
 
 
@@ -95,8 +102,15 @@ def visit_math(translator: Any, node: Any) -> None:
     raise nodes.SkipNode
 
 
+def write_results(app: Any) -> None:
+    """The pages of the published reports."""
+    build(report_folders(ROOT / "outputs" / "published"))
+
+
 def setup(app: Any) -> None:
-    """Register the MathML renderer, the links and the treatment of docstrings."""
+    """Register the MathML renderer, the pages of reports, the links and the treatment of
+    docstrings."""
+    app.connect("builder-inited", write_results)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.connect("source-read", link_pages)
     # before numpydoc writes markup of its own

@@ -1,36 +1,39 @@
-"""Write the pages of the published results as a part of the documentation.
+"""Write a page of the documentation for each published report, docs/results/NAME.md: its report.md
+and its figures. `docs.conf` calls it, so that the search of the documentation finds the reports."""
 
-`make docs` runs `python -m docs.results FOLDER`, where FOLDER is new and next to the index that
-Sphinx wrote.
-"""
+from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from runner.files import write_bytes
-from runner.report.manifest import warnings_of
-from runner.report.navigation import ABOVE
-from runner.report.page import Page
-from runner.report.write import write_overview, write_page
-from runner.store.archive import report_folders
+from runner.report.manifest import read_manifest
+
+TARGET = Path(__file__).with_name("results")
 
 
-def build(folders: Iterable[Path], target: Path) -> None:
-    """Copy the reports in these folders below `target`, and write their pages and the start page.
-    Raises ValueError for a report whose files have changed."""
+def build(folders: Iterable[Path], target: Path = TARGET) -> list[Path]:
+    """A page below `target` for each report in these folders. Raises ValueError for no report."""
+    target.mkdir(exist_ok=True)
+    pages = []
     for folder in folders:
-        page = Page.read(folder)
-        if page is None:
-            raise ValueError(f"{folder}: expected a whole report, found changed files")
-        place = target / page.name
-        (place / "figures").mkdir(parents=True)
-        for file in ("manifest.json", *page.manifest["files"]):
-            if (folder / file).is_file():
-                write_bytes(place / file, (folder / file).read_bytes())
-        write_page(place, warnings_of(page.manifest, page.manifest["missing"]), ABOVE)
-    write_overview(target, ABOVE)
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise ValueError(f"{folder}: expected a report, found none")
+        text = (folder / "report.md").read_text(encoding="utf-8")
+        page = target / f"{folder.name}.md"
+        content = f"{text}\n{_figures(folder, manifest, target)}"
+        write_bytes(page, content.encode())
+        pages.append(page)
+    return pages
 
 
-if __name__ == "__main__":
-    build(report_folders(Path("outputs/published")), Path(sys.argv[1]))
+def _figures(folder: Path, manifest: dict[str, dict[str, str]], target: Path) -> str:
+    """The figures with their captions."""
+    parts = ["## Figures"]
+    for name, caption in manifest["captions"].items():
+        image = os.path.relpath(folder / "figures" / f"{name}.png", target)
+        alt = manifest["alts"].get(name, name).replace("[", "(").replace("]", ")")
+        parts += [f"![{alt}]({image})", caption]
+    return "\n\n".join(parts) + "\n" if len(parts) > 1 else ""

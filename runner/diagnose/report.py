@@ -12,8 +12,9 @@ from runner.contract import Analysis
 from runner.report.collect import Collection, Missing, manifest
 from runner.report.figures import PlotStyles, heatmap, legend, letter, log_axis, new_figure
 from runner.report.findings import Failures, Material, Subject
-from runner.report.formatting import markdown_table, shown
+from runner.report.formatting import markdown_table
 from runner.report.place import Place
+from runner.report.rows import shown
 from runner.report.write import write_report
 from runner.store.job import Job
 from runner.store.store import Stored, merge

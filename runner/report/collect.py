@@ -3,20 +3,21 @@ missing, and where the report goes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from runner.contract import Experiment, figure_settings
+from runner.contract import Experiment, Tables, figure_settings
 from runner.contract.records import CERTIFICATE
 from runner.contract.schema import identifying
 from runner.report.commands import measuring
 from runner.report.costs import Costs, total
-from runner.report.departures import scope_of, with_marked
+from runner.report.departures import Lacking, lacking, scope_of, with_marked
 from runner.report.place import Place, Protocol, place_of
 from runner.report.scope import Scope
-from runner.report.unmeasured import Unmeasured, unmeasured
+from runner.stats.tables import chosen
 from runner.store.cells import within
 from runner.store.identity import Identity, digest
 from runner.store.job import PAPER, Job
@@ -80,11 +81,11 @@ class Collection:
         return with_marked(self.job.experiment, self.place.paper, "grid", "report")
 
     @property
-    def unmeasured(self) -> list[Unmeasured]:
+    def lacking(self) -> list[Lacking]:
         """The cells that some seeds of the verdicts have and others lack."""
         if not self.scope.unmeasured:
             return []
-        return unmeasured(self.place.paper, self.judged, self.scope.seeds)
+        return lacking(self.place.paper, self.judged, self.scope.seeds)
 
     @property
     def replication(self) -> list[Stored]:
@@ -154,6 +155,25 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
         damage=damage,
         beside=companions,
     )
+
+
+def with_lacking(tables: Tables, cells: Sequence[Lacking]) -> Tables:
+    """Tables with rows for the lacking cells, as another seed has them, in which every float that
+    is no parameter of the cell is missing: a group of rows that lacks some of its cells says so
+    itself, and the judge counts them as lost."""
+    import pandas as pd
+
+    if not cells:
+        return tables
+    made = {}
+    for name, table in tables.items():
+        rows = [table]
+        for cell in cells:
+            copied = chosen(table, **cell.params, seed=cell.like).assign(seed=cell.seed)
+            floats = [c for c in copied.select_dtypes("float") if c not in cell.params]
+            rows.append(copied.assign(**dict.fromkeys(floats, math.nan)))
+        made[name] = pd.concat(rows, ignore_index=True)
+    return made
 
 
 def _in_order(cells: Iterable[Stored], experiment: Experiment) -> tuple[Stored, ...]:

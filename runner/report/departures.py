@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from runner.contract import Experiment
 from runner.report.scope import STAND_IN, Departure, Scope
-from runner.report.unmeasured import unmeasured
 from runner.store.cells import Stored, within
+from runner.store.identity import digest
 
 
 def scope_of(
@@ -78,14 +78,38 @@ def _lost(paper: Experiment, of_grid: Sequence[Stored], failed: int) -> Iterator
         yield f"{failed} of {len(seeds) * len(list(paper.cells()))} cells failed"
 
 
+@dataclass(frozen=True)
+class Lacking:
+    """A cell that a seed lacks. like: a seed that has it."""
+
+    params: Mapping[str, Any]
+    seed: int
+    like: int
+
+
+def lacking(paper: Experiment, cells: Sequence[Stored], seeds: Sequence[int]) -> list[Lacking]:
+    """The cells of the paper's grid that some of `seeds` have and others, which have any cell, have
+    not. cells: those that verdicts read."""
+    stored: dict[str, set[int]] = {}
+    for cell in cells:
+        stored.setdefault(digest(cell.meta["params"]), set()).add(cell.meta["seed"])
+    begun = {cell.meta["seed"] for cell in cells} & {*seeds}
+    found = []
+    for wanted in paper.cells():
+        there = stored.get(digest(dict(wanted.params)), set()) & begun
+        absent = sorted(begun - there) if there else []
+        found += [Lacking(wanted.params, seed, min(there)) for seed in absent]
+    return found
+
+
 def _unmeasured(paper: Experiment, of_grid: Sequence[Stored]) -> str:
     """'3 of 60 cells are not measured (seeds 45, 46)'; "" where no begun seed lacks any."""
-    lacking = unmeasured(paper, of_grid, paper.paper_seeds)
-    if not lacking:
+    absent = lacking(paper, of_grid, paper.paper_seeds)
+    if not absent:
         return ""
     total = len(paper.paper_seeds) * len(list(paper.cells()))
-    seeds = _named({cell.seed for cell in lacking})
-    return f"{len(lacking)} of {total} cells are not measured ({seeds})"
+    seeds = _named({cell.seed for cell in absent})
+    return f"{len(absent)} of {total} cells are not measured ({seeds})"
 
 
 def _named(seeds: Collection[int]) -> str:

@@ -21,13 +21,13 @@ from runner.contract import Figures, Redrawn
 from runner.report.annotations import head, noted
 from runner.report.captions import Caption, caption, outcome_on
 from runner.report.figures import NothingToDraw, drawn_in
-from runner.report.findings import Failures, Findings
+from runner.report.findings import Failures
 from runner.report.manifest import stamp, write
 from runner.report.page import VECTOR
+from runner.report.rows import Row
 from runner.report.scope import Scope
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -35,13 +35,11 @@ DPI = 160
 FORMATS = ("png", *VECTOR)
 
 
-def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = "png") -> Path:
-    """Write a figure to `path`.`suffix`, by one rename, and return the file.
+def image_of(figure: Figure, stamp: Mapping[str, Any], suffix: str = "png") -> bytes:
+    """The file of a figure.
 
     Parameters
     ----------
-    path
-        Without suffix.
     stamp
         Provenance (experiment, figure, run, commit, profile, data …). It goes into the file's
         metadata as JSON. Only stand-in data and a profile other than the paper's are also written
@@ -76,9 +74,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
     finally:
         if footer is not None:
             footer.remove()
-    target = path.with_name(f"{path.name}.{suffix}")
-    write(target, buffer.getvalue())
-    return target
+    return buffer.getvalue()
 
 
 def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
@@ -109,22 +105,23 @@ def _fix_layout(figure: Figure) -> None:
 class Gallery:
     """The figures of one report.
 
-    directory: of the report. manifest, warnings: of the report. partial: cells are missing, so that
-    a figure may have nothing to show. suffix: one of `FORMATS`. size: width and height in inches, 0
-    for the figure's own; a size that is given is in the file name. written: every file; captions,
-    places (of the paper), sources
-    (file and line of the code): by figure; left_out: figures of which nothing is measured.
+    directory, rows, manifest, warnings: of the report. captioned: what figures show, by name.
+    partial: cells are missing, so that a figure may have nothing to show. suffix: one of `FORMATS`.
+    size: width and height in inches, 0 for the figure's own; a size that is given is in the file
+    name. written: every file with its SHA-256; captions, places (of the paper), sources (file and
+    line of the code): by figure; left_out: figures of which nothing is measured.
     """
 
     directory: Path
-    found: Findings
+    captioned: Mapping[str, str]
+    rows: Sequence[Row]
     manifest: Mapping[str, Any]
     warnings: Sequence[str]
     failures: Failures
     partial: bool = False
     suffix: str = "png"
     size: tuple[float, float] = (0.0, 0.0)
-    written: list[Path] = field(default_factory=list)
+    written: dict[Path, str] = field(default_factory=dict)
     captions: dict[str, Caption] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -163,10 +160,11 @@ class Gallery:
             self.places[name] = maker.place
         place = self.places.get(name, "")
         try:
-            head(figure, scope.heading(place, title, outcome_on(place, self._rows)))
-            path = save(figure, folder / self._file(name), about, suffix=self.suffix)
+            head(figure, scope.heading(place, title, outcome_on(place, self.rows)))
+            path = folder / f"{self._file(name)}.{self.suffix}"
+            digest = write(path, image_of(figure, about, self.suffix))
             self._describe(name, maker, noted(figure))
-            self.written.append(path)
+            self.written[path] = digest
         except OSError:  # a full disk
             raise
         except Exception as error:  # text that cannot be typeset, data that cannot be shown
@@ -179,14 +177,10 @@ class Gallery:
         size = "x".join(f"{length:g}" for length in self.size if length)
         return f"{name}_{size}in" if size else name
 
-    @property
-    def _rows(self) -> Mapping[str, pd.DataFrame]:
-        return {"claims": self.found.claims, "scorecard": self.found.scorecard}
-
     def _describe(self, name: str, maker: Any, note: str) -> None:
-        what = self.found.captions.get(name) or caption_of(maker) or name.replace("_", " ")
+        what = self.captioned.get(name) or caption_of(maker) or name.replace("_", " ")
         place = self.places.get(name, "")
-        self.captions[name] = caption(what, note, place, self._rows, self.manifest)
+        self.captions[name] = caption(what, note, place, self.rows, self.manifest)
         self.sources[name] = source_of(maker)
 
 

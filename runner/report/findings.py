@@ -28,7 +28,6 @@ from runner.report import compare
 from runner.report.reference import read_reference
 from runner.report.scope import Scope
 from runner.report.score import Score
-from runner.report.unmeasured import FACTORS, Unmeasured, padded, undecided
 from runner.stats.intervals import NAN, joined
 
 if TYPE_CHECKING:
@@ -98,11 +97,10 @@ class Material:
     shown
         All cells with its settings.
     judged
-        What verdicts read; `shown` itself where nothing more is shown.
+        What verdicts read, with missing values for the cells that some seeds lack; `shown` itself
+        where both are the same.
     replication
         What the second verdict reads; None where the scope has no seeds for one.
-    lacking
-        The cells of what verdicts read that some of its seeds lack.
     reference
         File of the paper's values, if any.
     """
@@ -111,7 +109,6 @@ class Material:
     shown: Subject
     judged: Subject
     replication: Subject | None = None
-    lacking: Sequence[Unmeasured] = ()
     reference: Path | None = None
 
     @cached_property
@@ -141,22 +138,17 @@ class Findings:
         return {name: table for name, table in tables.items() if self.paper or len(table)}
 
 
-def ask(material: Material, failures: Failures, *, only_figures: bool = False) -> Findings:
-    """Make the experiment's analyses and ask them for everything. only_figures: leave the other
-    answers empty."""
+def ask(material: Material, failures: Failures) -> Findings:
+    """Make the experiment's analyses and ask them for everything."""
     shown = _analysis(material.shown, failures)
     judged = shown
     if material.judged is not material.shown:
         judged = _analysis(material.judged, failures)
-    if only_figures:
-        judged = Analysis(material.judged.experiment, {})
     no_notes: list[str] = []
     no_documents: Mapping[str, str] = {}
     no_figures: Figures = {}
     claims, scorecard = _verdicts(judged, material, failures)
-    if material.lacking and not only_figures:
-        claims, scorecard = _left_open(claims, scorecard, material)
-    if material.replication is not None and not only_figures:
+    if material.replication is not None:
         again = _verdicts(_analysis(material.replication, failures), material, failures)
         claims = _replicated(claims, again[0])
         scorecard = _replicated(scorecard, again[1])
@@ -186,21 +178,6 @@ def _verdicts(
     claims = failures.guard("claims", lambda: _claims(analysis, material.scope), nothing)
     scores = failures.guard("scorecard", lambda: _scorecard(measured, material), _empty(SCORES))
     return claims, scores
-
-
-def _left_open(
-    claims: pd.DataFrame, scorecard: pd.DataFrame, material: Material
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Claims and scorecard, inconclusive where they depend on cells that some seeds lack."""
-    why = material.scope.unmeasured
-    seeds = len(material.scope.seeds)
-    for factor in FACTORS:
-        tables = padded(material.judged.tables, material.lacking, factor)
-        other = _analysis(replace(material.judged, tables=tables), Failures())
-        other_claims, other_scorecard = _verdicts(other, material, Failures())
-        claims = undecided(claims, other_claims, why, seeds)
-        scorecard = undecided(scorecard, other_scorecard, why, seeds)
-    return claims, scorecard
 
 
 def _replicated(made: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:

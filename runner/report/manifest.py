@@ -3,13 +3,12 @@ artifact."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from runner.store.tables import ANSWERS, json_of
 
 LOGGER = logging.getLogger("hess_run")
 NAME = "manifest.json"
+PAGE = "index.html"
 SUMS = ".written.hess-run"
 """SHA-256 of everything that this program has written in a folder, also of a report that was
 killed."""
@@ -32,6 +32,7 @@ TEXTS_IN = (
     "fingerprint",
     "settings_key",
     "written",
+    "summary",
 )
 LISTS_IN = (
     "seeds",
@@ -43,6 +44,7 @@ LISTS_IN = (
     "certificates",
     "notes",
     "left_out",
+    "outcomes",
 )
 MAPPINGS_IN = (
     "scope",
@@ -72,27 +74,16 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     whole = json_of(folder / NAME)
     if not whole or not re.fullmatch(r"\w[\w.-]*", str(whole.get("experiment"))):
         return None
-    for key, kind in TYPES.items():
-        whole.setdefault(key, kind())
+    whole = complete(whole)
     fits = all(isinstance(whole[key], kind) for key, kind in TYPES.items())
     if fits and all(map(_inside, whole["files"])):
         return whole
     return None
 
 
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file of a report; none where there is no such file. Raises ValueError for a
-    file without rows of its head's length."""
-    try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream, restkey="", restval=None))
-    except FileNotFoundError:
-        return []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
-    if any("" in row or None in row.values() for row in rows):
-        raise ValueError(f"{path}: expected rows of as many fields as the head has")
-    return rows
+def complete(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest with every key of `TYPES`, empty where it has none."""
+    return {**record, **{key: record.get(key, kind()) for key, kind in TYPES.items()}}
 
 
 def is_merged(file: str) -> bool:
@@ -100,27 +91,40 @@ def is_merged(file: str) -> bool:
     return file.endswith(".csv") and file.removesuffix(".csv") not in ANSWERS
 
 
-def write(path: Path, content: bytes) -> None:
-    """Write a file of a report by one rename; one there that others have written or changed is kept
-    under another name."""
+def is_published(file: str) -> bool:
+    """Whether a published report has this file: not its page, nor what its cells give at once."""
+    return file != PAGE and not is_merged(file)
+
+
+def write(path: Path, content: bytes) -> str:
+    """Write a file of a report by one rename, and return its SHA-256; one there that others have
+    written or changed is kept under another name."""
     written = hashlib.sha256(content).hexdigest()
     is_known = written in _sums(path)
-    if is_known and path.is_file() and path.read_bytes() == content:
-        return  # also where nothing can be written
+    if is_known and _content(path) == content:
+        return written  # also where nothing can be written
     if os.path.lexists(path) and not path.is_dir() and not _is_ours(path, content):
         kept = set_aside(path, path.with_name(f"{path.stem}.kept{path.suffix}"))
         LOGGER.warning("%s is not as this program wrote it; kept as %s", path, kept.name)
     if not is_known:
         append_line(path.with_name(SUMS), written)
     write_bytes(path, content)
+    return written
+
+
+def _content(path: Path) -> bytes | None:
+    """What is in a file; None where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:  # also a link that leads nowhere
+        return None
 
 
 def _is_ours(path: Path, content: bytes) -> bool:
     """Whether nobody misses a file when it is replaced: it holds what this program wrote, what
     the new one does, or nothing."""
-    try:
-        there = path.read_bytes()
-    except OSError:  # a link that leads nowhere
+    there = _content(path)
+    if there is None:
         return False
     if there in (content, b""):
         return True
@@ -130,10 +134,10 @@ def _is_ours(path: Path, content: bytes) -> bool:
 
 def _sums(path: Path) -> list[str]:
     """SHA-256 of everything that this program has written in the folder of a file."""
-    record = path.with_name(SUMS)
-    if record.is_file():
-        return record.read_text("utf-8", "replace").split()
-    return []
+    try:
+        return path.with_name(SUMS).read_text("utf-8", "replace").split()
+    except OSError:
+        return []
 
 
 def _listed_sum(path: Path) -> str | None:
@@ -145,13 +149,8 @@ def _listed_sum(path: Path) -> str | None:
     return manifest["files"].get(name) if manifest else None
 
 
-def checksums(folder: Path, files: Iterable[str]) -> dict[str, str]:
-    """File below `folder` -> SHA-256."""
-    return {file: sha256(folder / file) for file in files}
-
-
 def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Files of a report, pages apart, that are not there, or not what the manifest says."""
+    """Files of a report that are not there, or not what the manifest says."""
     sums = manifest["files"]
     return [file for file, expected in sums.items() if _sum(folder / file) != expected]
 

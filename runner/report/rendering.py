@@ -1,14 +1,19 @@
-"""Templates and Markdown as HTML. Pages are self-contained; nothing that a user wrote can run."""
+"""The formats of a report: templates of Markdown and HTML, both filled from a `runner.report.page`.
+Pages are self-contained; nothing that a user wrote can run."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from runner.report.captions import seeds_line
+from runner.report.formatting import markdown_table, sentence
+from runner.report.page import listed
+from runner.report.rows import Row
 from runner.report.tones import MEANINGS, tone
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -17,44 +22,52 @@ SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 
 
 @cache
-def _environment() -> Any:
+def _environment(html: bool) -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
+        autoescape=html,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    environment.globals.update(tone=tone, signs=SIGNS, meanings=MEANINGS, seeds_line=seeds_line)
-    environment.globals.update(style=_asset("site.css"), script=_asset("site.js"))
-    environment.filters["island"] = island
+    about: dict[str, Any] = {"table": markdown_table, "listing": _listing, "rows": _rows}
+    if html:
+        about = {"style": _asset("site.css"), "script": _asset("site.js"), "markdown": markdown}
+        about |= {
+            "signs": SIGNS,
+            "meanings": MEANINGS,
+            "tone": tone,
+            "seeds_line": seeds_line,
+            "sentence": sentence,
+        }
+    environment.globals.update(about)
     return environment
 
 
 def render(template: str, **about: Any) -> str:
-    """A page."""
-    return str(_environment().get_template(template).render(**about))
+    """A template filled in; one of HTML escapes what is put in."""
+    environment = _environment(template.endswith(".html"))
+    return str(environment.get_template(template).render(**about))
+
+
+def _listing(heading: str, lines: Sequence[str]) -> str:
+    """A heading and a list of Markdown; "" without lines."""
+    return "\n".join([f"## {heading}", "", *(f"- {line}" for line in lines)]) if lines else ""
+
+
+def _rows(heading: str, columns: Mapping[str, str], rows: Sequence[Row]) -> str:
+    """A table of Markdown with the rows that are listed. columns: head -> attribute of a row."""
+    values = attrgetter(*columns.values())
+    return markdown_table(heading, list(columns), map(values, listed(rows)))
 
 
 def _asset(name: str) -> Any:
     from markupsafe import Markup
 
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-def island(value: Any) -> Any:
-    """JSON that may stand inside a script element."""
-    from markupsafe import Markup
-
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return Markup(
-        text.replace("</", "<\\/")
-        .replace("<!", "\\u003c!")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
 
 
 def markdown(text: str) -> Any:

@@ -1,36 +1,47 @@
-"""Rows of scorecard.csv and claims.csv as the pages show them, each with its anchor."""
+"""One row for a published number or a statement, as every part of a report shows it.
+
+A report makes its rows from its tables, `read_rows` makes the same ones from the files of a report
+that is there (`hess-run why`, a copied report).
+"""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from runner.report.captions import places
-from runner.report.formatting import criterion_of
+from runner.contract import Claim
 from runner.report.labels import row_label
 from runner.report.papers import anchors
 from runner.report.reasons import why_not
 from runner.report.score import Score, population_std
+from runner.stats.intervals import joined
 
-T = TypeVar("T")
-Row = Mapping[str, str]
+if TYPE_CHECKING:
+    import pandas as pd
+
+Record = Mapping[str, Any]
+ALL = "all five"
+"""The name under which experiments on every paper stand."""
 SCORE_COLUMNS = frozenset(
     (*(column.name for column in fields(Score)), "margin_reason", "constructed")
 )
 """Columns of scorecard.csv that are not keys of the value."""
-UNSHOWN = frozenset(("values", "seeds_needed", "undecidable"))
-"""Of them, those that the pages show in other words."""
-CLAIM_COLUMNS = (
-    *("name", "statement", "where", "verdict", "statistic", "threshold", "detail", "group"),
-    "replication",
-)
-"""Columns of claims.csv that the pages show as they are."""
-EMPTY = (None, "", "nan")
+JSON_COLUMNS = ("variants", "other_seeds", "values")
+"""Columns that hold JSON: part -> verdict; pairs (seed, value)."""
+COLUMNS = (*fields(Score), *fields(Claim))
+NUMBERS = frozenset(column.name for column in COLUMNS if column.type in ("float", "int"))
+FLAGS = frozenset(column.name for column in COLUMNS if column.type == "bool")
+MOST_NAMED = 4
+"""Variants of a statement that its row names; of more it gives their number."""
+SPLIT = ("confirmed", "refuted", "minor error", "inconclusive", "not run")
+"""Verdicts by which variants are named."""
 PLACES = "Fig|Table|Theorem|Lemma|Proposition|Corollary"
 """What readers look for in a paper."""
 LETTERS = {"Table": "T", "Fig": "F", "Figure": "F", "Eq": "E", "Appendix": "App", "Section": "S"}
@@ -40,45 +51,195 @@ AFTER_OTHERS = ("width", "checkpoint", "distance", "metric")
 """Keys in an anchor; depth and all others stand between the two."""
 
 
-def number_rows(table: Iterable[Row], paper: str) -> list[dict[str, Any]]:
-    """Rows of the scorecard, each with its anchor, its keys, and the values of the seeds; both
-    standard deviations with ddof 0."""
-    rows = []
-    for row in table:
-        keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v not in EMPTY}
-        columns = [k for k in row if k in SCORE_COLUMNS - UNSHOWN and row[k] not in EMPTY]
-        values: list[list[Any]] = parsed(row.get("values", ""), [])
-        about: dict[str, Any] = {
-            "id": ".".join((_of_paper(paper), _place(row.get("source", "")), *_words(keys))),
-            "keys": keys,
-            "label": row_label(keys),
-            "why": why_not(row),
-            "places": sorted(places(row.get("source", ""), PLACES)),
-            "values": [pair for pair in values if pair[1] is not None],
-        }
-        about |= {column: _number_or_text(row[column]) for column in columns}
-        if isinstance(about.get("measured_std"), float):
-            about["measured_std"] = population_std(about["measured_std"], about["n"])
-        rows.append(about)
-    return _unique(rows)
+@dataclass(frozen=True)
+class Row:
+    """A published number or a statement, with its verdict.
+
+    id: its anchor. kind: number, statement or extension. what: it is, in words. place: in the
+    paper; places: the figures, tables and theorems there; paper: that it is about. published: the
+    printed number, or the criterion of a statement. measured, verdict: in words. why: it does not
+    agree. keys: of a number. record: every column of its table.
+    """
+
+    id: str
+    kind: str
+    what: str
+    place: str
+    places: tuple[str, ...]
+    paper: str
+    published: str
+    measured: str
+    verdict: str
+    why: str
+    keys: Mapping[str, str]
+    record: Record
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind == "number"
+
+    @property
+    def is_extension(self) -> bool:
+        return self.kind == "extension"
+
+    def number(self, column: str) -> float:
+        """A column that holds a number; NaN where there is none."""
+        value = self.record.get(column)
+        return math.nan if value in (None, "") else float(value)
+
+    @property
+    def replication(self) -> str:
+        return _text(self.record.get("replication"))
+
+    @property
+    def reason(self) -> str:
+        """The reason of a number's verdict, and why it is no other."""
+        return joined(_text(self.record.get("reason")), self.why)
+
+    @property
+    def verdict_in_words(self) -> str:
+        """The verdict of a statement with those of its parts, and why it is none."""
+        verdict = f"{self.verdict}{_split(self.record.get('variants') or {})}"
+        if self.record.get("other_seeds"):
+            verdict += " (published networks; other seeds: claims.csv)"
+        return f"{verdict}; {self.why}" if self.why else verdict
+
+    @property
+    def line(self) -> str:
+        """The row in one line, for captions."""
+        if self.is_number:
+            line = f"{self.what}: {self.measured}, published {self.published}"
+            return f"{line} ({self.reason})" if self.reason else line
+        text = f"{self.what} ({self.place})" if self.place else self.what
+        if self.measured and self.published:
+            return f"{text}: {self.measured} (criterion: {self.published})"
+        return text
+
+    @property
+    def margins(self) -> float:
+        """How many margins the measured value lies from the published one; NaN without a margin."""
+        margin = self.number("margin")
+        if not margin > 0:
+            return math.nan
+        return abs(self.number("measured_mean") - self.number("paper_mean")) / margin
 
 
-def statement_rows(table: Iterable[Row], paper: str, experiment: str) -> list[dict[str, Any]]:
-    """Rows of the claims, each with its anchor."""
-    rows = []
-    for row in table:
-        about: dict[str, Any] = {k: row[k] for k in CLAIM_COLUMNS if row.get(k) not in EMPTY}
-        if criterion := criterion_of(row):
-            about["threshold"] = criterion
-        for key in ("variants", "other_seeds"):
-            about[key] = parsed(row.get(key, ""), {})
-        about["id"] = ".".join((_of_paper(paper), slug(experiment), slug(row["name"])))
-        about["why"] = why_not(row)
-        about["places"] = sorted(places(row["where"], PLACES)) if paper else []
-        if row.get("extension") == "True":
-            about["extension"] = True
-        rows.append(about)
-    return _unique(rows)
+def rows_of(
+    scorecard: pd.DataFrame, claims: pd.DataFrame, paper: str, experiment: str
+) -> list[Row]:
+    """The rows of a report: numbers, then statements, each with an anchor of its own."""
+    numbers = [number_row(row, paper) for row in scorecard.rename(columns=str).to_dict("records")]
+    stated = claims.rename(columns=str).to_dict("records")
+    return _unique([*numbers, *(statement_row(row, paper, experiment) for row in stated)])
+
+
+def read_rows(folder: Path, paper: str, experiment: str) -> list[Row]:
+    """The rows of the report in a folder, from its files."""
+    numbers = [number_row(_typed(row), paper) for row in read_table(folder / "scorecard.csv")]
+    stated = read_table(folder / "claims.csv")
+    made = [statement_row(_typed(row), paper, experiment) for row in stated]
+    return _unique([*numbers, *made])
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file of a report; none where there is no such file. Raises ValueError for a
+    file without rows of its head's length."""
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            rows = list(csv.DictReader(stream, restkey="", restval=None))
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
+    if any("" in row or None in row.values() for row in rows):
+        raise ValueError(f"{path}: expected rows of as many fields as the head has")
+    return rows
+
+
+def number_row(record: Record, paper: str) -> Row:
+    """The row of a published number; standard deviations with ddof 0, as papers print them."""
+    keys = {k: _key(v) for k, v in record.items() if k not in SCORE_COLUMNS and _given(v)}
+    source = _text(record.get("source"))
+    printed = shown(record.get("paper_mean")) or f"at most {shown(record.get('upper_bound'))}"
+    return Row(
+        id=".".join((_of_paper(paper), _place(source), *_words(keys))),
+        kind="number",
+        what=row_label(keys),
+        place=source,
+        places=_places(source, paper),
+        paper=paper,
+        published=printed + _spread(record.get("paper_std")),
+        measured=shown(record.get("measured_mean")) + _spread(population(record)),
+        verdict=str(record["verdict"]),
+        why=why_not(record),
+        keys=keys,
+        record=record,
+    )
+
+
+def statement_row(record: Record, paper: str, experiment: str) -> Row:
+    """The row of a statement."""
+    where = _text(record.get("where"))
+    criterion = criterion_of(record)
+    if record["verdict"] == "not comparable":
+        criterion = _text(record.get("detail"))
+    return Row(
+        id=".".join((_of_paper(paper), slug(experiment), slug(record["name"]))),
+        kind="extension" if record.get("extension") else "statement",
+        what=str(record["statement"]),
+        place=where,
+        places=_places(where, paper),
+        paper=where.partition(",")[0] if paper == ALL else paper,
+        published=criterion,
+        measured=shown(record.get("statistic")),
+        verdict=str(record["verdict"]),
+        why=why_not(record),
+        keys={},
+        record=record,
+    )
+
+
+def criterion_of(record: Record) -> str:
+    """The criterion of a statement, and whether its limits are ours; '' where there is none.
+
+    >>> criterion_of({"threshold": "<= 1.25", "chosen": True})
+    '≤ 1.25 (our limit)'
+    """
+    criterion = _text(record.get("threshold")).replace("<=", "≤").replace(">=", "≥")
+    return f"{criterion} (our limit)" if criterion and record.get("chosen") else criterion
+
+
+def population(record: Record) -> float | None:
+    """Our standard deviation with ddof 0, as the published one is."""
+    std, n = record.get("measured_std"), record.get("n")
+    if shown(std) and shown(n):
+        return population_std(float(record["measured_std"]), float(record["n"]))
+    return None
+
+
+def shown(value: Any, digits: int = 3) -> str:
+    """A number with this many significant digits; '' for anything else."""
+    if isinstance(value, int | float) and value == value:
+        return f"{value:.{digits}g}"
+    return ""
+
+
+def places(text: str, kinds: str = PLACES) -> set[str]:
+    """The figures, tables and theorems that a text names. kinds: of things with numbers.
+
+    >>> sorted(places("DAG paper, Tables 6 and N.4; Fig. 12A"))
+    ['Fig. 12', 'Table 6', 'Table N.4']
+    >>> sorted(places("Theorem 34(a); Lemma B.10, Part 1"))
+    ['Lemma B.10', 'Theorem 34']
+    """
+    number = r"(?:[A-Z]\.)?\d+"
+    found: set[str] = set()
+    for kind, listed in re.findall(
+        rf"\b({kinds})\w*\.?\s+({number}[A-D]?(?:(?:,| and)\s+{number}[A-D]?)*)", text
+    ):
+        word = "Fig." if kind == "Fig" else kind
+        found |= {f"{word} {one}" for one in re.findall(number, listed)}
+    return found
 
 
 def slug(text: Any) -> str:
@@ -86,21 +247,68 @@ def slug(text: Any) -> str:
     return re.sub(r"[^\w.+-]+", "-", str(text).strip()).strip("-")
 
 
-def parsed(text: str, default: T) -> T:
-    """The value of a JSON column; `default` for an empty one and for anything of another kind."""
-    try:
-        found = json.loads(text) if text else default
-    except ValueError:
-        return default
-    return found if isinstance(found, type(default)) else default
+def _places(text: str, paper: str) -> tuple[str, ...]:
+    return tuple(sorted(places(text))) if paper else ()
 
 
-def _number_or_text(text: str) -> float | str:
+def _typed(row: Mapping[str, str]) -> dict[str, Any]:
+    """A row of a CSV file with the values that its table had."""
+    return {column: _value(column, text) for column, text in row.items()}
+
+
+def _value(column: str, text: str) -> Any:
+    if column in JSON_COLUMNS:
+        return _json(text)
+    if column in FLAGS:
+        return text == "True"
+    if column in NUMBERS:
+        try:
+            return float(text)
+        except ValueError:
+            return math.nan if text in ("", "nan") else text
+    return text
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON column; an empty one where it is none."""
     try:
-        value = float(text)
+        return json.loads(text) if text else {}
     except ValueError:
-        return text
-    return value if math.isfinite(value) else text
+        return {}
+
+
+def _given(value: Any) -> bool:
+    return value not in (None, "", "nan") and value == value
+
+
+def _key(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value)
+
+
+def _text(value: Any) -> str:
+    return str(value) if _given(value) else ""
+
+
+def _spread(std: Any) -> str:
+    return f" ± {shown(std, 2)}" if shown(std) else ""
+
+
+def _split(variants: Mapping[str, str]) -> str:
+    """Which variants of a statement have which verdict, where they differ."""
+    parts: dict[str, list[str]] = {}
+    for name, verdict in variants.items():
+        if verdict in SPLIT:
+            parts.setdefault(verdict, []).append(name)
+    if len(parts) < 2:
+        return ""
+    total = sum(map(len, parts.values()))
+    lines = []
+    for verdict in sorted(parts, key=SPLIT.index):
+        names = parts[verdict]
+        named = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {total}"
+        lines.append(f"{named} {verdict}")
+    return f" (variants: {'; '.join(lines)})"
 
 
 def _of_paper(paper: str) -> str:
@@ -116,18 +324,19 @@ def _place(source: str) -> str:
     return LETTERS.get(found[1], found[1]) + found[2].rstrip(".")
 
 
-def _words(keys: Row) -> list[str]:
+def _words(keys: Mapping[str, str]) -> list[str]:
     """The values of the keys, in the order of an anchor."""
     others = sorted(set(keys) - {*BEFORE_OTHERS, *AFTER_OTHERS})
     ordered = (*BEFORE_OTHERS, *others, *AFTER_OTHERS)
     return [slug(keys[key]) for key in ordered if key in keys]
 
 
-def _unique(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _unique(rows: Sequence[Row]) -> list[Row]:
     """Rows with a number behind an anchor that an earlier row has already."""
     seen: Counter[str] = Counter()
+    unique = []
     for row in rows:
-        seen[row["id"]] += 1
-        if seen[row["id"]] > 1:
-            row["id"] += f".{seen[row['id']]}"
-    return list(rows)
+        seen[row.id] += 1
+        count = seen[row.id]
+        unique.append(replace(row, id=f"{row.id}.{count}") if count > 1 else row)
+    return unique

@@ -149,7 +149,8 @@ def _constructed(paper: Printed, matching: Sequence[Row]) -> str:
     """Why a row could not have come out otherwise; "" where it could."""
     stated = paper.constructed or _said(matching, "constructed")
     may_be_zero = paper.mean == 0 or math.isnan(paper.mean)
-    if not stated and may_be_zero and not any(value["value"] for value in matching):
+    measured = [value["value"] for value in matching if not math.isnan(value["value"])]
+    if not stated and may_be_zero and not any(measured):
         return "an exact zero of the code"
     return stated
 

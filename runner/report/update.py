@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError, short
-from runner.report.collect import Collection, collect, manifest
+from runner.report.collect import Collection, collect, manifest, with_lacking
 from runner.report.draw import FORMATS, Gallery
 from runner.report.findings import Failures, Material, Subject, ask
 from runner.report.fingerprint import fingerprint
 from runner.report.manifest import (
-    NAME,
+    PAGE,
     changed_files,
-    checksums,
     is_merged,
+    is_published,
     plain,
     read_manifest,
     warnings_of,
@@ -29,6 +29,7 @@ from runner.report.manifest import (
 from runner.report.page import Page
 from runner.report.place import Protocol
 from runner.report.reference import reference_path
+from runner.report.rows import rows_of
 from runner.report.write import (
     console_lines,
     remove_stale,
@@ -84,43 +85,41 @@ class Update:
         digest = fingerprint(experiment, cells, plain(record), self.configuration.files)
         return {**record, "fingerprint": digest, "conf": self.configuration.digest}
 
-    def state(self, folder: Path) -> tuple[dict[str, Any], list[str]] | None:
-        """(manifest, merged tables to write) of a report of the same fingerprint in `folder`; None
-        where there is none or one of its other files has changed."""
+    def unchanged(self) -> dict[str, Any] | None:
+        """The manifest of a report with the same fingerprint that is there as it was written; else
+        None."""
+        return self._state(self.folder, lambda file: False)
+
+    def copy(self, published: Path) -> dict[str, Any] | None:
+        """Copy a published report of the same fingerprint, and return its manifest; None where
+        there is none."""
+        there = self._state(published, lambda file: not is_published(file))
+        page = Page.read(published) if there else None
+        if there is None or page is None:
+            return None
+        earlier = read_manifest(self.folder)
+        (self.folder / "figures").mkdir(parents=True, exist_ok=True)
+        for file in filter(is_published, there["files"]):
+            write(self.folder / file, (published / file).read_bytes())
+        names = {file.removesuffix(".csv") for file in filter(is_merged, there["files"])}
+        for name, frame in merge(self.collection.shown, names).items() if names else ():
+            write(self.folder / f"{name}.csv", tables.to_bytes(frame))
+        digest = write_page(replace(page, folder=self.folder))
+        record = {**there, "files": {**there["files"], PAGE: digest}}
+        remove_stale(self.folder, earlier["files"] if earlier else {}, record["files"])
+        write_manifest(self.folder, record)
+        return record
+
+    def _state(self, folder: Path, may_change: Callable[[str], bool]) -> dict[str, Any] | None:
         earlier = read_manifest(folder)
         if (
             earlier is None
             or earlier["fingerprint"] != self.record["fingerprint"]
             or earlier["report_failures"]
+            or not all(map(may_change, changed_files(folder, earlier)))
         ):
             return None
-        changed = changed_files(folder, earlier)
-        if all(map(is_merged, changed)):
-            return (earlier, changed)
-        return None
-
-    def copy(self, published: Path) -> bool:
-        """Copy a published report of the same fingerprint; False where there is none."""
-        found = self.state(published)
-        if found is None:
-            return False
-        there, absent = found
-        earlier = read_manifest(self.folder)
-        (self.folder / "figures").mkdir(parents=True, exist_ok=True)
-        for file in there["files"]:
-            if file not in absent:
-                write(self.folder / file, (published / file).read_bytes())
-        write(self.folder / NAME, (published / NAME).read_bytes())
-        remove_stale(self.folder, earlier["files"] if earlier else {}, there["files"])
-        self.fill(absent)
-        return True
-
-    def fill(self, files: Sequence[str]) -> None:
-        """Write merged tables, and the page."""
-        names = {file.removesuffix(".csv") for file in files}
-        for name, frame in merge(self.collection.shown, names).items() if names else ():
-            write(self.folder / f"{name}.csv", tables.to_bytes(frame))
-        write_page(self.folder, warnings_of(self.record, self.missing))
+        return earlier
 
     def make(self, only_figure: str, say: Callable[[str], None]) -> list[str]:
         """Make the report from the cells; lines for the console."""
@@ -144,17 +143,17 @@ def material_of(collection: Collection, reference: Path | None) -> Material:
     cells = collection.judged
     settings = collection.judged_experiment
     shown = Subject(collection.job.experiment, merge(collection.shown), beside)
+    lacking = collection.lacking
     same = len(cells) == len(collection.shown) and settings == shown.experiment
     judged = shown
-    if not same:
-        judged = Subject(settings, merge(cells), beside)
+    if lacking or not same:
+        judged = Subject(settings, with_lacking(merge(cells), lacking), beside)
     further = collection.replication
     return Material(
         scope=collection.scope,
         shown=shown,
         judged=judged,
         replication=Subject(settings, merge(further), beside) if further else None,
-        lacking=collection.unmeasured,
         reference=reference,
     )
 
@@ -195,16 +194,14 @@ def report(
         return collection, [f"{job.name}: {_nothing_stored(collection)}", *damage]
     update = Update(collection, configuration)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
-    if (found := update.state(update.folder)) is not None:
-        update.fill(found[1])
-        return collection, [f"{head}, unchanged", *_found(update.folder), *damage]
+    if (found := update.unchanged()) is not None:
+        return collection, [f"{head}, unchanged", *_found(update.folder, found), *damage]
     claim_outputs(job.outputs)
-    if published is not None and update.copy(published / update.folder.relative_to(job.store.root)):
-        return collection, [
-            f"{head}, copied from the published results",
-            *_found(update.folder),
-            *damage,
-        ]
+    if published is not None:
+        found = update.copy(published / update.folder.relative_to(job.store.root))
+        if found is not None:
+            how = "copied from the published results"
+            return collection, [f"{head}, {how}", *_found(update.folder, found), *damage]
     lines = [head, *update.make(only_figure, say), *damage]
     if collection.missing:
         lines.append(f"  missing: {len(collection.missing)} cells{_to_fill(collection)}")
@@ -220,11 +217,12 @@ def _to_fill(collection: Collection) -> str:
     return "".join(f"; to fill: {command}" for command in collection.fill_commands)
 
 
-def _found(folder: Path) -> list[str]:
-    """What a report found: the first sentence of its summary; and its page."""
-    lead = Page(folder, {}).lead.partition("\n\n")[0]
-    first = re.split(r"(?<=[\w)%]\.)\s(?=[A-Z])", lead, maxsplit=1)[0]
-    return [*([f"  {first}"] if first else []), f"  page {folder / 'index.html'}"]
+def _found(folder: Path, record: Mapping[str, Any]) -> list[str]:
+    """What a report found: the first sentence of its summary, else its counts; and its page."""
+    page = Page(folder, record)
+    first = re.split(r"(?<=[\w)%]\.)\s(?=[A-Z])", page.lead, maxsplit=1)[0]
+    lines = [f"  {first}"] if first else console_lines(folder, record)[:1]
+    return [*lines, f"  page {folder / PAGE}"]
 
 
 def draw(
@@ -252,7 +250,7 @@ def draw(
         raise SettingError(f"{collection.job.name}: {_nothing_stored(collection)}")
     job = collection.job
     folder = collection.place.folder
-    found = ask(material_of(collection, None), failures, only_figures=True)
+    found = ask(material_of(collection, reference_path(job.name)), failures)
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:
         raise SettingError(
@@ -262,14 +260,16 @@ def draw(
     record = manifest(collection)
     warnings = warnings_of(record, [str(cell) for cell in collection.missing])
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    gallery = Gallery(folder, found, record, warnings, failures, suffix=suffix, size=size)
+    rows = rows_of(found.scorecard, found.claims, found.paper, job.name)
+    gallery = Gallery(
+        folder, found.captions, rows, record, warnings, failures, suffix=suffix, size=size
+    )
     gallery.draw({name: found.figures[name] for name in names})
-    files = gallery.written
     earlier = read_manifest(folder)
     if earlier is not None and not any(size):  # the figures that it lists are the report's still
-        drawn_files = [f"figures/{path.name}" for path in files]
-        write_manifest(
-            folder, {**earlier, "files": {**earlier["files"], **checksums(folder, drawn_files)}}
-        )
-        write_page(folder, warnings)
-    return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]
+        files = {f"figures/{path.name}": digest for path, digest in gallery.written.items()}
+        earlier["files"] |= files
+        page = Page(folder, earlier, rows, found.stats.to_dict("records"))
+        earlier["files"][PAGE] = write_page(page)
+        write_manifest(folder, earlier)
+    return [*map(str, gallery.written), *(f"  failed: {line}" for line in failures.lines())]

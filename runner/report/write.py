@@ -1,9 +1,9 @@
-"""From merged tables to a report: CSV files, statistics, claims, scorecard, figures, findings and
-one HTML page.
+"""From merged tables to the files of a report: tables, figures, report.md, manifest and page, all
+from one content (`runner.report.page`).
 
 Order matters. The experiment's analysis is asked once, tables are on disk before anything is drawn,
 and whatever the experiment's own code raises (a figure, the claims, the tests) is recorded and
-shown, and loses nothing else. Every file appears by one rename.
+shown, and loses nothing else. Every file appears by one rename. Nothing is read back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,16 @@ from runner.contract import CLAIM_VERDICTS
 from runner.contract.records import CERTIFICATE
 from runner.files import is_listed, remove
 from runner.report import compare
+from runner.report.captions import outcome_on
 from runner.report.certificates import certificate_lines
+from runner.report.citation import bibtex
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, Material, ask
-from runner.report.formatting import report_text, sentence
+from runner.report.formatting import counts_line
 from runner.report.manifest import (
     NAME,
-    checksums,
+    PAGE,
+    complete,
     is_merged,
     not_run_files,
     plain,
@@ -36,8 +39,10 @@ from runner.report.manifest import (
     write,
 )
 from runner.report.page import Page
+from runner.report.papers import known_papers
+from runner.report.rendering import render
+from runner.report.rows import ALL, JSON_COLUMNS, Row, rows_of
 from runner.report.scope import Scope
-from runner.report.site import build_experiment
 from runner.report.start import build_start
 from runner.report.summary import PARTIAL, summary, summary_path
 from runner.store import tables
@@ -48,8 +53,6 @@ if TYPE_CHECKING:
 
 KEPT = ("confirmed", "refuted", "minor error", "inconclusive", "true by construction")
 """Verdicts that a statement may keep outside the paper's scope."""
-JSON_COLUMNS = ("variants", "other_seeds", "values")
-"""Columns that hold JSON: part -> verdict; pairs (seed, value)."""
 DIGITS = "%.9g"
 """Format of floats in the tables that an analysis gives: fewer digits than those in which two
 machines may differ."""
@@ -109,18 +112,17 @@ def write_report(
         When a file cannot be written.
     """
     failures = Failures()
-    report = _Report(directory, manifest, material, failures, ask(material, failures))
+    findings = ask(material, failures)
     directory.mkdir(parents=True, exist_ok=True)
     earlier = read_manifest(directory)
-    written = _write_answers(
-        directory, material.shown.tables, report.findings, report.text(report.summary())
-    )
+    report = _Report(directory, manifest, material, failures, findings)
+    files = report.write_tables() | report.write_texts()
     gallery = report.gallery(only_figure, say)
-    files = [*written, *(f"figures/{path.name}" for path in gallery.written)]
-    remove_stale(directory, earlier["files"] if earlier else {}, files)
-    record = report.record(gallery) | {"files": checksums(directory, files)}
+    files |= {f"figures/{path.name}": digest for path, digest in gallery.written.items()}
+    record = complete(report.record(gallery)) | {"files": files}
+    record["files"][PAGE] = write_page(replace(report.page, manifest=record))
+    remove_stale(directory, earlier["files"] if earlier else {}, record["files"])
     write_manifest(directory, record)
-    write_page(directory, report.warnings)
     return record
 
 
@@ -150,6 +152,7 @@ class _Report:
             return certificate_lines(carried, rows, shown.experiment.uncertified)
         return []
 
+    @cached_property
     def summary(self) -> str:
         """The hand-written summary in the paper's scope; where cells or seeds are missing only one
         that is written for partial results."""
@@ -168,18 +171,49 @@ class _Report:
         tables = (self.findings.claims, self.findings.scorecard, judged)
         return self.failures.guard("summary", lambda: summary(template, *tables), "")
 
-    def text(self, lead: str) -> str:
-        """report.md."""
-        scope = self.material.scope
-        limitations = [sentence(line) for line in self.warnings if line != scope.not_judged]
-        title = self.material.judged.experiment.title or str(self.manifest["experiment"])
-        return report_text(title, lead, self.findings, limitations, self.certificates, scope)
+    @cached_property
+    def page(self) -> Page:
+        """The content, as far as it is known before anything is drawn."""
+        documents = self.findings.documents
+        texts = [text for name, text in documents.items() if Path(name).name == "report.md"]
+        return Page(
+            self.directory,
+            complete(self.record(None)),
+            self.rows,
+            self.findings.stats.to_dict("records"),
+            "".join(texts),
+        )
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        found = self.findings
+        name = str(self.manifest["experiment"])
+        return rows_of(found.scorecard, found.claims, found.paper, name)
+
+    def write_tables(self) -> dict[str, str]:
+        """Write merged tables, claims, scorecard and statistics; file -> SHA-256."""
+        files = {}
+        for table, frame in self.material.shown.tables.items():
+            files[f"{table}.csv"] = tables.to_bytes(frame)
+        for table, frame in self.findings.tables.items():
+            content = with_json(frame).to_csv(
+                index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n"
+            )
+            files[f"{table}.csv"] = content.encode()
+        return {name: write(self.directory / name, content) for name, content in files.items()}
+
+    def write_texts(self) -> dict[str, str]:
+        """Write report.md and what else the analysis has; file -> SHA-256."""
+        texts = {Path(name).name: text for name, text in self.findings.documents.items()}
+        texts.setdefault("report.md", render("report.md", page=self.page))
+        return {name: write(self.directory / name, text.encode()) for name, text in texts.items()}
 
     def gallery(self, only_figure: str, say: Callable[[str], None]) -> Gallery:
         """The figures, drawn and saved."""
         gallery = Gallery(
             self.directory,
-            self.findings,
+            self.findings.captions,
+            self.rows,
             self.manifest,
             self.warnings,
             self.failures,
@@ -191,20 +225,25 @@ class _Report:
         gallery.draw(figures, say)
         return gallery
 
-    def record(self, gallery: Gallery) -> dict[str, Any]:
-        """The manifest of the report, except the checksums of its files."""
-        claims = self.findings.claims
-        is_ours = claims["extension"].astype(bool)
-        counts = Counter(claims["verdict"])
-        ours = Counter(claims["verdict"][is_ours])
-        return {
+    def record(self, gallery: Gallery | None) -> dict[str, Any]:
+        """The manifest of the report, except its files. gallery: None before anything is drawn."""
+        statements = [row for row in self.rows if not row.is_number]
+        counts = Counter(row.verdict for row in statements)
+        ours = Counter(row.verdict for row in statements if row.is_extension)
+        record = {
             **self.manifest,
+            "summary": self.summary,
             "claims": {verdict: counts[verdict] for verdict in CLAIM_VERDICTS},
             "extensions": {verdict: ours[verdict] for verdict in CLAIM_VERDICTS if ours[verdict]},
             "scorecard": compare.summarise(self.findings.scorecard),
+            "outcomes": _outcomes(self.rows),
             "report_failures": self.failures.records,
             "certificates": self.certificates,
             "notes": list(self.findings.notes),
+        }
+        if gallery is None:
+            return record
+        return record | {
             "captions": {name: made.text for name, made in gallery.captions.items()},
             "alts": {name: made.alt for name, made in gallery.captions.items()},
             "places": gallery.places,
@@ -213,27 +252,22 @@ class _Report:
         }
 
 
+def _outcomes(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Paper, place and whether it holds, of every place with a judged row."""
+    by_paper: dict[str, list[Row]] = {}
+    for row in rows:
+        by_paper.setdefault(row.paper, []).append(row)
+    found = []
+    for paper, members in by_paper.items():
+        for place in dict.fromkeys(place for row in members for place in row.places):
+            if outcome := outcome_on(place, members):
+                found.append({"paper": paper, "place": place, "outcome": outcome})
+    return found
+
+
 def write_manifest(directory: Path, record: Mapping[str, Any]) -> None:
     """manifest.json of a report, by one rename."""
     write(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
-
-
-def _write_answers(
-    directory: Path, merged: Mapping[str, pd.DataFrame], found: Findings, text: str
-) -> list[str]:
-    """Write tables and texts; returns their file names."""
-    for table, frame in merged.items():
-        write(directory / f"{table}.csv", tables.to_bytes(frame))
-    for table, frame in found.tables.items():
-        content = with_json(frame).to_csv(
-            index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n"
-        )
-        write(directory / f"{table}.csv", content.encode())
-    texts = {Path(document).name: text for document, text in found.documents.items()}
-    texts.setdefault("report.md", text)
-    for document, text in texts.items():
-        write(directory / document, text.encode())
-    return [*(f"{table}.csv" for table in (*merged, *found.tables)), *texts]
 
 
 def with_json(frame: pd.DataFrame) -> pd.DataFrame:
@@ -246,29 +280,18 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if value else ""
 
 
-def write_page(
-    directory: Path, warnings: Sequence[str] = (), documentation: str | None = None
-) -> None:
-    """index.html of a report, from its files.
-
-    documentation: as of `navigation.sections`. Raises OSError when it cannot be written.
-    """
-    page = Page.read(directory)
-    if page is None:
-        return
-    root = "../" if directory.name == page.name else "../../"
-    sentences = [sentence(line) for line in warnings]
-    build_experiment(page, sentences, root=root, documentation=documentation)
+def write_page(page: Page) -> str:
+    """Write index.html of a report; its SHA-256. Raises OSError when it cannot be written."""
+    above = "../" if page.folder.name == page.name else "../../"
+    start = "" if page.command else f"{above}index.html"
+    papers = known_papers() if page.paper == ALL else [page.paper]
+    html = render("experiment.html", page=page, start=start, cite=bibtex(*papers))
+    return write(page.folder / PAGE, html.encode())
 
 
-def write_overview(root: Path, documentation: str | None = None) -> Path:
-    """The start page of an output folder, from the reports below it."""
-    try:
-        errata = tables.read_json(root / "paper_audit" / "errata.json")
-    except (OSError, ValueError):
-        errata = []
-    entries = errata if isinstance(errata, list) else []
-    return build_start(root, not_run(root), entries, documentation)
+def write_overview(root: Path) -> Path:
+    """The start page of an output folder, from the manifests below it."""
+    return build_start(root, not_run(root))
 
 
 def not_run(root: Path) -> dict[str, str]:
@@ -280,11 +303,6 @@ def not_run(root: Path) -> dict[str, str]:
     ]
     found = (re.fullmatch(r"- `?([^:`]+)`?: (.+)", line) for line in lines)
     return {match.group(1): match.group(2) for match in found if match}
-
-
-def counts_line(counts: Mapping[str, int]) -> str:
-    """'3 confirmed, 1 refuted', or 'none'."""
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
 
 
 def remove_stale(directory: Path, earlier: Mapping[str, str], now: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from runner.files import sweep
 from runner.report.manifest import (
     NAME as MANIFEST,
     changed_files,
-    is_merged,
+    is_published,
     read_manifest,
 )
 from runner.run.command_line import Call
@@ -66,12 +66,12 @@ def check_store(root: Path, repair: bool = False) -> int:
 
 def _changed_report(folder: Path) -> list[str]:
     """A line for a report whose files are not what its manifest says; published ones come without
-    merged tables."""
+    merged tables and page."""
     manifest = read_manifest(folder)
     changed = [MANIFEST]
     if manifest is not None:
         changed = changed_files(folder, manifest)
-    there = ", ".join(file for file in changed if not is_merged(file) or (folder / file).exists())
+    there = ", ".join(file for file in changed if is_published(file) or (folder / file).exists())
     return (
         [f"{folder}: changed after the report: {there}; the next report makes them again"]
         if there

@@ -18,8 +18,9 @@ from runner.report.commands import (
     run_words,
     shown_command,
 )
-from runner.report.page import ALL, Figure, Page
+from runner.report.page import Figure, Page
 from runner.report.papers import known_papers
+from runner.report.rows import ALL, Row, criterion_of
 from runner.report.tones import is_judged, outcome_of
 from runner.run.nearest import did_you_mean
 from runner.run.provenance import Answer
@@ -120,55 +121,37 @@ class _Found:
     rows: list[dict[str, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, row: Row) -> None:
         """A number or statement on the place."""
         self.rows.append(shown_row(row))
-        if not row.get("extension"):
-            self.counts[row["verdict"]] += 1
+        if not row.is_extension:
+            self.counts[row.verdict] += 1
 
 
-def shown_row(row: Mapping[str, Any]) -> dict[str, str]:
+def shown_row(row: Row) -> dict[str, str]:
     """A number or statement as answers show it."""
-    published = row.get("threshold", "")
-    measured = row.get("statistic", "")
-    if "statement" not in row:
-        published = _spread(row.get("paper_mean", row.get("upper_bound")), row.get("paper_std"))
-        measured = _spread(row.get("measured_mean"), row.get("measured_std"))
     return {
-        "id": row["id"],
-        "claim": row.get("statement") or row["label"],
-        "published": published,
-        "measured": _rounded(measured),
-        "verdict": row["verdict"],
-        "reason": row["why"] or _stated(row),
+        "id": row.id,
+        "claim": row.what,
+        "published": row.published if row.is_number else criterion_of(row.record),
+        "measured": row.measured,
+        "verdict": row.verdict,
+        "reason": row.why or _stated(row),
     }
 
 
-def _spread(mean: Any, std: Any) -> str:
-    text = f"{mean:.4g}" if isinstance(mean, int | float) else ""
-    return f"{text} ± {std:.2g}" if text and isinstance(std, int | float) else text
-
-
-def _rounded(value: str) -> str:
-    try:
-        return f"{float(value):.4g}"
-    except ValueError:
-        return value
-
-
-def _is_on(named: PlaceName, row: Mapping[str, Any], experiment: str) -> bool:
+def _is_on(named: PlaceName, row: Row, experiment: str) -> bool:
     """Whether a row is on a place. An experiment is meant by its number in the name of ours, too;
     a section has its subsections."""
     kind, _, number = named.place.partition(" ")
     if kind not in TEXTUAL:
-        return named.place in row["places"]
+        return named.place in row.places
     if kind == "Experiment" and experiment.startswith(f"exp{number}_"):
         return True
     end = r"(?![\w-])" if kind == "Section" else r"(?!\.?[\w-])"
-    text = str(row.get("where", row.get("source", "")))
     listed = rf"(?:(?:{NUMBER})(?:,|,? and|–| to)\s*)*"
     pattern = rf"\b(?i:{TEXTUAL[kind]})\b\.?\s*\(?{listed}{re.escape(number)}{end}"
-    return re.search(pattern, text) is not None
+    return re.search(pattern, row.place) is not None
 
 
 def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
@@ -176,9 +159,9 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
     draw it, the commands that measure it, and its rows. Raises SettingError where none has it."""
     by_paper: dict[str, _Found] = {}
     for page in pages:
-        for row in (*page.scores, *page.claims):
+        for row in page.rows:
             if _is_on(named, row, page.name):
-                about = by_paper.setdefault(page.paper_of(row), _Found())
+                about = by_paper.setdefault(row.paper, _Found())
                 about.add(row)
                 about.commands[page.name] = _measure(page)
         for figure in page.figures:
@@ -205,12 +188,12 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
     return answers
 
 
-def _stated(row: Mapping[str, Any]) -> str:
+def _stated(row: Row) -> str:
     """What a paper says that is wrong, marked as what it says; '' for any other row."""
-    if row["verdict"] not in STATED:
+    if row.verdict not in STATED:
         return ""
-    says = "tested here, not in the paper" if row.get("extension") else "the paper says"
-    return f"{says}: {row['statement']}"
+    says = "tested here, not in the paper" if row.is_extension else "the paper says"
+    return f"{says}: {row.what}"
 
 
 def _measure(page: Page) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from runner.report.commands import (
 )
 from runner.report.manifest import read_manifest
 from runner.report.page import Page
+from runner.report.rows import Row, criterion_of, population
 from runner.store.archive import published_folder
 from runner.store.cells import CELL_JSON, CellFiles, Damaged
 from runner.store.store import Store
@@ -91,32 +93,19 @@ def of_file(path: Path, line: int, outputs: Path) -> Answer:
     return Answer(title, facts)
 
 
-def of_row(folder: Path, page: Page, row: Record) -> Answer:
+def of_row(folder: Path, page: Page, row: Row) -> Answer:
     """Of a published number or a statement: printed and measured values, and the cells behind."""
     manifest = page.manifest
-    keys = row.get("keys", {})
-    cells = [cell for cell in manifest["cells"] if _matches(cell, keys)]
-    facts = {
-        "statement": row.get("statement"),
-        "printed": _mean_and_std(row.get("paper_mean", row.get("upper_bound")), row, "paper_std"),
-        "ours": _mean_and_std(row.get("measured_mean"), row, "measured_std"),
-        "±": POPULATION if "measured_std" in row else "",
-        "seeds": dict(row.get("values", [])),
-        "measured": row.get("statistic") if "statement" in row else "",
-        "statistic": "" if "statement" in row else row.get("statistic"),
-        "against": row.get("threshold"),
-        "place": row.get("source", row.get("where")),
-        "verdict": row.get("verdict"),
-        "reason": row.get("reason"),
-        "why": row["why"],
-        "detail": "" if row["why"] else row.get("detail"),
-    }
+    cells = [cell for cell in manifest["cells"] if _matches(cell, row.keys)]
+    facts = _of_number(row) if row.is_number else _of_statement(row)
+    facts |= {"place": row.place, "verdict": row.verdict, "reason": row.record.get("reason")}
+    facts |= {"why": row.why, "detail": "" if row.why else row.record.get("detail")}
     facts |= _of_cells(cells, _stored(folder, manifest, cells))
     params = cells[0]["params"] if cells else {}
-    words = [f"{key}={params[key]}" for key in keys if key in params]
+    words = [f"{key}={params[key]}" for key in row.keys if key in params]
     run = [*run_words(folder, manifest), *words]
     facts["command"] = measuring(run, {cell["seed"] for cell in cells})
-    return Answer(f"{row['id']}: {page.name}, {page.title}", facts)
+    return Answer(f"{row.id}: {page.name}, {page.title}", facts)
 
 
 def of_cell(files: CellFiles, name: str) -> Answer:
@@ -233,10 +222,34 @@ def _processor(meta: Record) -> str:
     return str(meta.get("software", {}).get("cpu") or NOT_RECORDED)
 
 
-def _mean_and_std(mean: Any, row: Record, std: str) -> dict[str, float]:
-    """Mean and standard deviation of a row, as far as they are numbers."""
-    values = {"mean": mean, "std": row.get(std)}
-    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+def _of_number(row: Row) -> dict[str, Any]:
+    """Printed and measured values of a published number."""
+    printed = row.number("paper_mean")
+    if math.isnan(printed):
+        printed = row.number("upper_bound")
+    ours = {"mean": row.number("measured_mean"), "std": population(row.record)}
+    values = row.record.get("values") or ()
+    return {
+        "printed": _known({"mean": printed, "std": row.number("paper_std")}),
+        "ours": _known(ours),
+        "±": POPULATION if _known(ours).get("std") is not None else "",
+        "seeds": {seed: value for seed, value in values if value is not None},
+        "statistic": row.record.get("statistic"),
+    }
+
+
+def _of_statement(row: Row) -> dict[str, Any]:
+    measured = row.number("statistic")
+    return {
+        "statement": row.what,
+        "measured": "" if math.isnan(measured) else measured,
+        "against": criterion_of(row.record),
+    }
+
+
+def _known(values: Mapping[str, float | None]) -> dict[str, float]:
+    """The values that are numbers."""
+    return {name: v for name, v in values.items() if v is not None and not math.isnan(v)}
 
 
 def _as_it_is(files: CellFiles, name: str) -> dict[str, Any]:

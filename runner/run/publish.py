@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.contract import Cell, SettingError, quoted
 from runner.files import is_listed, locked, remove, sweep, write_bytes
-from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest
+from runner.report.manifest import NAME as MANIFEST, is_published, read_manifest
 from runner.report.place import place_of
 from runner.run import config
 from runner.run.command_line import Call
@@ -177,7 +177,7 @@ def _report_files(place: Path) -> list[str]:
         raise SettingError(
             f"publish: expected a report without failures, found {len(failures)} in {place}"
         )
-    return [*(name for name in manifest["files"] if not is_merged(name)), MANIFEST]
+    return [*(name for name in manifest["files"] if is_published(name)), MANIFEST]
 
 
 def _changed_files(place: Path, target: Path, of_code: Sequence[str]) -> list[str]:

@@ -88,10 +88,10 @@ def _of_rows(name: str, pages: Sequence[Page]) -> list[Answer]:
     """The evidence of one row; of the beginning of several names, these rows."""
     below: list[dict[str, str]] = []
     for page in pages:
-        for row in (*page.scores, *page.claims):
-            if row["id"] == name:
+        for row in page.rows:
+            if row.id == name:
                 return [of_row(page.folder, page, row)]
-            if row["id"].startswith(f"{name}."):
+            if row.id.startswith(f"{name}."):
                 below.append(shown_row(row))
     title = f"{name}: {len(below)} rows; hess-run why ROW says more of each"
     if below:
@@ -108,7 +108,7 @@ def _of_names(name: str, pages: Sequence[Page], outputs: Path) -> list[Answer]:
         for figure in page.figures:
             if figure.name == name:
                 answers.append(of_file(page.folder / figure.file, 0, outputs))
-        if any(cell["id"] == name for cell in page.cells):
+        if any(cell["id"] == name for cell in page.manifest["cells"]):
             cell = Store(outputs, page.name).find(name)
             if cell is not None:
                 answers += [of_meta(cell.meta, name)]
@@ -127,5 +127,5 @@ def _unknown(word: str, name: str, pages: Sequence[Page], outputs: Path) -> str:
     known = []
     for page in pages:
         known += [page.name, *(figure.name for figure in page.figures)]
-        known += [row["id"] for row in (*page.scores, *page.claims)]
+        known += [row.id for row in page.rows]
     return f"why: expected {EXPECTED}; found {short(word)}{did_you_mean(name, known)}"

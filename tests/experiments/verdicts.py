@@ -8,8 +8,9 @@ from functools import cache
 
 from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import TEXTS, said, statements
-from runner.report.manifest import read_manifest, read_table as rows
+from runner.report.manifest import read_manifest
 from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS
+from runner.report.rows import read_table as rows
 from runner.run.config import experiment_names
 from tests.experiments.paper_audit.places import covered
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
-from runner.report.manifest import checksums
+from runner.files import sha256
 from runner.report.page import Page
-from runner.report.site import build_experiment
 from runner.report.start import build_start
+from runner.report.write import write_page
 
 FILES = ("scorecard.csv", "claims.csv", "stats.csv", "report.md", "figures/gap.png")
 KEYS = ("metric", "activation", "checkpoint", "distance")
@@ -83,7 +83,16 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
         ],
         "captions": {"gap": "Gap against distance, mean ± std over seeds. Seeds 42, 43 (n = 2)."},
         "alts": {"gap": "3 printed numbers: all reproduced."},
-        "files": checksums(folder, FILES),
+        "files": {file: sha256(folder / file) for file in FILES},
+        "scorecard": {
+            "reproduced": rows // 3,
+            "not reproduced": rows // 3,
+            "inconclusive": rows // 3,
+        },
+        "claims": {"confirmed": 1},
+        "summary": "The *gap* holds.",
+        "changed": "depth=3",
+        "outcomes": [{"paper": "DAG", "place": "Table 5", "outcome": "holds: 4 of 4"}],
         "missing": [],
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -92,7 +101,6 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
 
 def built(root: Path, **about) -> Path:
     folder = report(root, **about)
-    page = Page.read(folder)
-    path = build_experiment(page, ["Made with other settings."])
-    build_start(root, {"exp6": "no GPU at hand"}, [{"paper": "DAG", "class": "A"}])
-    return path
+    write_page(Page.read(folder))
+    build_start(root, {"exp6": "no GPU at hand"})
+    return folder / "index.html"

@@ -13,12 +13,13 @@ from runner.report.captions import (
 )
 from runner.report.commands import figure_commands
 from runner.report.manifest import read_manifest
+from runner.report.rows import rows_of
 from runner.run.config import experiment_names, preview
 
 CLAIMS = pd.DataFrame(
     [
         ("confirmed", "R falls", "Fig. 12A", -0.4, "< 0", False),
-        ("refuted", "C stays", "Section 5, Figs. 3 and 12", 0.2, None, False),
+        ("refuted", "C stays", "Section 5, Figs. 3 and 12", 0.2, "< 0.1", False),
         ("confirmed", "elsewhere", "Fig. 1", 1.0, None, False),
         ("refuted", "ours, at every depth", "Fig. 12", 9.0, None, True),
     ],
@@ -28,7 +29,7 @@ SCORES = pd.DataFrame(
     [("R", 8, 2.0, 2.1, "reproduced"), ("R", 9, 2.0, 4.0, "not reproduced")],
     columns=["metric", "depth", "paper_mean", "measured_mean", "verdict"],
 ).assign(source="DAG paper, Tables 6 and N.4", reason="", n=5)
-ROWS = {"claims": CLAIMS, "scorecard": SCORES}
+ROWS = rows_of(SCORES, CLAIMS.assign(name="s"), "DAG", "x")
 MANIFEST = {"seeds": [42, 43, 44], "cells": [{"git_commit": "abc"}, {"git_commit": "def+changes"}]}
 
 
@@ -45,7 +46,8 @@ def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
     counts = "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; "
     assert finding("Table N.4", ROWS).startswith(f"{counts}not reproduced: R, depth 9: 4,")
     assert finding("Fig. 2", ROWS) == finding("", ROWS) == ""
-    open_rows = {name: table.assign(verdict="inconclusive") for name, table in ROWS.items()}
+    tables = (table.assign(verdict="inconclusive", name="s") for table in (SCORES, CLAIMS))
+    open_rows = rows_of(*tables, "DAG", "x")
     assert "; inconclusive: R falls" in finding("Fig. 12", open_rows)
     assert finding("Table N.4", open_rows).endswith("2 inconclusive")  # the count says it all
 

@@ -1,22 +1,20 @@
 """report.md: the summary with its numbers, tables by verdict, the scope of a statement."""
 
-import csv
 import math
-from types import SimpleNamespace
+from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from runner.contract import Claim, Statement
 from runner.report.compare import claims_table, scorecard
-from runner.report.formatting import (
-    number_row,
-    place_rows,
-    report_text,
-    statement_row,
-)
+from runner.report.formatting import place_rows
 from runner.report.labels import row_label
-from runner.report.rows import number_rows, parsed, statement_rows
+from runner.report.manifest import TYPES
+from runner.report.page import Page
+from runner.report.rendering import render
+from runner.report.rows import number_row, population, read_rows, rows_of, statement_row
 from runner.report.summary import summary
 from runner.report.write import with_json
 from runner.stats import judge
@@ -25,8 +23,10 @@ from tests.errors import refusal
 
 def text_of(summary, claims, scorecard, notes=()):
     """report.md in the paper's scope."""
-    found = SimpleNamespace(claims=claims, scorecard=scorecard, notes=list(notes))
-    return report_text("x", summary, found)  # type: ignore[arg-type]
+    about = {"experiment": "x", "paper": "DAG", "summary": summary, "notes": list(notes)}
+    manifest = {key: kind() for key, kind in TYPES.items()} | about
+    rows = rows_of(scorecard, claims, "DAG", "x")
+    return render("report.md", page=Page(Path(), manifest, rows))
 
 
 SEEDS = (42, 43, 44, 45, 46)
@@ -90,6 +90,7 @@ def test_places_name_the_number_that_is_farthest():
     rows = pd.DataFrame({"metric": "R", "depth": [1.0, 2.0, 3.0], "paper_mean": 1.0})
     rows = rows.assign(measured_mean=[1.01, 0.9, 9.0], margin=0.25, verdict=verdicts)
     rows = rows.assign(source="Table 5", reason="").to_dict("records")
+    rows = [number_row(row, "DAG") for row in rows]
     (found,) = place_rows(rows)
     assert found[:3] == ("Table 5", "3", "2 reproduced, 1 exact match")
     assert "depth 2" in found[3] and found[3].endswith(": 0.9, published 1 (0.40)")
@@ -101,8 +102,9 @@ def test_a_statement_says_of_which_networks(same, word):
     says = Statement(name="s", text="R² > 0.9", where="Section 1", low=0.9)
     claim = judge.bound(says, {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, same=same)
     (row,) = claims_table([claim]).to_dict("records")
-    assert ("published networks" in statement_row(row)[-1]) == word
-    assert (statement_row(row)[2] == "0.908") == word
+    shown = statement_row(row, "DAG", "x")
+    assert ("published networks" in shown.verdict_in_words) == word
+    assert (shown.measured == "0.908") == word
 
 
 SIX = dict.fromkeys("abcde", "confirmed") | {"L=8, plain": "refuted"}
@@ -120,16 +122,20 @@ SIX = dict.fromkeys("abcde", "confirmed") | {"L=8, plain": "refuted"}
     ],
 )
 def test_variants_of_a_statement_are_named_where_they_differ(variants, other_seeds, said):
-    row = {"statement": "s", "verdict": "refuted", "statistic": 0.5, "threshold": ">= 1"}
+    row = {"name": "n", "statement": "s", "verdict": "refuted", "statistic": 0.5}
+    row |= {"threshold": ">= 1"}
     row |= {"variants": variants, "other_seeds": other_seeds}
-    assert statement_row(row) == ("s", "", "0.5", "≥ 1", f"refuted{said}")
+    shown = statement_row(row, "DAG", "x")
+    assert (shown.what, shown.place, shown.measured, shown.published) == ("s", "", "0.5", "≥ 1")
+    assert shown.verdict_in_words == f"refuted{said}"
 
 
-def test_variants_survive_the_file_whatever_their_parts_are_called():
+def test_variants_survive_the_file_whatever_their_parts_are_called(tmp_path):
     parts = {"L=8, plain": "confirmed", "init; confirmed: x": "refuted"}
     table = with_json(claims_table([Claim("a", "s", "Fig. 1", "refuted", variants=parts)]))
-    (row,) = csv.DictReader(table.to_csv(index=False).splitlines())
-    assert parsed(row["variants"], {}) == parts and parsed(row["other_seeds"], {}) == {}
+    table.to_csv(tmp_path / "claims.csv", index=False)
+    (row,) = read_rows(tmp_path, "DAG", "x")
+    assert row.record["variants"] == parts and row.record["other_seeds"] == {}
 
 
 def test_statements_of_the_paper_come_before_extensions_and_refuted_ones_first():
@@ -154,18 +160,16 @@ def test_standard_deviations_are_shown_as_papers_print_them():
     """Of 1, 2, 3: ddof 1 gives 1, ddof 0 the root of 2/3."""
     row = {"metric": "R", "paper_mean": 2.0, "paper_std": 0.82, "measured_mean": 2.0}
     row |= {"measured_std": 1.0, "n": 3, "verdict": "exact match"}
-    assert number_row(row)[2:4] == ("2 ± 0.82", "2 ± 0.82")
-    (shown,) = number_rows([{k: str(v) for k, v in row.items()}], "DAG")
-    assert shown["measured_std"] == pytest.approx(math.sqrt(2 / 3))
+    shown = number_row(row, "DAG")
+    assert (shown.published, shown.measured) == ("2 ± 0.82", "2 ± 0.82")
+    assert population(row) == pytest.approx(math.sqrt(2 / 3))
 
 
 def test_a_limit_of_ours_is_marked():
     for chosen, shown in ((True, "≤ 1.25 (our limit)"), (False, "≤ 1.25")):
         says = Statement(name="s", text="constant", where="Section 1", high=1.25, chosen=chosen)
         (row,) = claims_table([judge.bound(says, {"": [1.0, 1.1, 1.2]})]).to_dict("records")
-        texts = {k: str(v) for k, v in row.items()}
-        assert statement_row(row)[3] == shown
-        assert statement_rows([texts], "DAG", "x")[0]["threshold"] == shown
+        assert statement_row(row, "DAG", "x").published == shown
 
 
 def test_exact_matches_of_one_digit_are_counted():
@@ -173,3 +177,16 @@ def test_exact_matches_of_one_digit_are_counted():
     table["verdict"] = ["exact match", "exact match", "reproduced"]
     table["paper_mean"], table["resolution"] = [0.04, 0.12, 3.0], [0.005, 0.005, 0.5]
     assert "Of the exact matches 1 are printed with one" in text_of("", claims_table(()), table)
+
+
+def test_rows_of_the_files_are_those_of_the_tables(tmp_path):
+    """Of a copied report, and for `hess-run why`, rows are made from the files."""
+    claims = claims_table([Claim("a", "ours", "", "confirmed", 0.25, chosen=True, extension=True)])
+    table = scores(1.0, 2.0)
+    with_json(table).to_csv(tmp_path / "scorecard.csv", index=False, na_rep="nan")
+    with_json(claims).to_csv(tmp_path / "claims.csv", index=False, na_rep="nan")
+    made, read = rows_of(table, claims, "DAG", "x"), read_rows(tmp_path, "DAG", "x")
+    assert [repr(replace(row, record={})) for row in made] == [
+        repr(replace(row, record={})) for row in read
+    ]
+    assert [row.kind for row in read] == ["number", "number", "extension"]

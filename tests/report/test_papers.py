@@ -56,8 +56,8 @@ def test_a_sixth_paper_has_anchors_a_card_and_bibtex(with_toy_paper):
     (folder / "manifest.json").write_text(json.dumps(record))
     page = Page.read(folder)
     assert page is not None
-    (row,) = page.scores
-    assert row["id"].startswith("toy.T2.")
+    (row,) = page.rows
+    assert row.id.startswith("toy.T2.")
     start = build_start(folder.parent, {}).read_text()
     assert "Toys are round." in start and "Toy paper" in start
     assert "toy2026" in bibtex("Toy paper")

@@ -219,7 +219,7 @@ def test_a_complete_report(out, tmp_path, reference):
     assert made["extensions"] == {"refuted": 1}
     assert made["scorecard"] == counted(VERDICTS, "reproduced", "not run")
     assert not made["report_failures"]
-    names = "report.md stats.js index.html manifest.json figures ratios.csv empty.csv"
+    names = "report.md index.html manifest.json figures ratios.csv empty.csv"
     names += f" stats.csv claims.csv scorecard.csv {SUMS}"
     assert {p.name for p in out.iterdir()} == set(names.split())
     assert drawn(out) == {"fig06.png", "fig07.png"}
@@ -236,9 +236,9 @@ def test_a_complete_report(out, tmp_path, reference):
         "the ratio stays below &lt;2&gt;",
         "</span> confirmed",
         "</span> inconclusive",
-        'Extensions: <a href="#rows?verdict=refuted&amp;kind=extension"><b>1</b>',
-        '<a href="#rows?verdict=confirmed&amp;kind=paper"',
-        '"extension":true',
+        "Extensions (not in the paper): 1 refuted.",
+        '<a href="#rows?verdict=confirmed"',
+        "<h3>Extensions (not in the paper)</h3>",
     ):
         assert text in html
     assert "Incomplete" not in html
@@ -253,7 +253,7 @@ def test_a_complete_report(out, tmp_path, reference):
     ]
     page = Page.read(out)  # extensions are counted apart
     assert page.verdicts["confirmed"] == 1 and "refuted" not in page.verdicts
-    assert page.extensions == saved["extensions"] == {"refuted": 1}
+    assert page.verdicts_of_extensions == saved["extensions"] == {"refuted": 1}
     parts = ("## Statements of the paper", "## Extensions", "| it is tight of wide networks, too |")
     places = [found.index(part) for part in parts]
     assert places == sorted(places)
@@ -473,7 +473,7 @@ def test_an_experiment_without_a_paper_has_no_paper_anywhere(out):
     assert console_lines(out, made)[0] == "  statements: 1 confirmed"
     text = (out / "report.md").read_text()
     assert "## Statements\n" in text and "paper" not in text
-    assert Page.read(out).claims[0]["places"] == []
+    assert Page.read(out).rows[-1].places == ()
 
 
 def test_a_figure_is_headed_by_its_place_and_what_all_rows_of_it_say(out, monkeypatch):

@@ -51,8 +51,8 @@ def test_runs_reports_and_publications_leave_other_files_alone(outputs, tmp_path
 
 
 OURS = """
-toy/numbers.csv toy/claims.csv toy/toy.md toy/report.md toy/stats.js toy/index.html
-toy/manifest.json toy/figures/numbers.png index.html pages.js
+toy/numbers.csv toy/claims.csv toy/toy.md toy/report.md toy/index.html
+toy/manifest.json toy/figures/numbers.png index.html
 """
 
 
@@ -101,7 +101,6 @@ def test_whatever_is_changed_in_a_report_is_kept_and_what_is_not_is_replaced(
     files = update()
     assert {path.suffix for path in files} == {
         ".html",
-        ".js",
         ".json",
         ".csv",
         ".md",

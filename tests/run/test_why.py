@@ -96,16 +96,17 @@ def test_every_name_that_why_prints_is_one_that_it_takes(every, published, monke
     pages = [page for page in map(Page.read, report_folders(tmp_path)) if page is not None]
     monkeypatch.setattr("runner.run.why.report_folders", lambda outputs: [p.folder for p in pages])
     monkeypatch.setattr("runner.run.why.Page.read", {p.folder: p for p in pages}.get)
-    rows = {row["id"]: (page, row) for page in pages for row in (*page.scores, *page.claims)}
+    rows = {row.id: (page, row) for page in pages for row in page.rows}
     names = {name: f"{name}: " for name in rows}
-    for name, (page, row) in rows.items():
+    for name, (_, row) in rows.items():
         names[name.rpartition(".")[0]] = ""
-        for place in row["places"]:
-            names[f"{page.paper_of(row)} paper, {place}"] = f"{page.paper_of(row)} paper: {place}"
+        for place in row.places:
+            names[f"{row.paper} paper, {place}"] = f"{row.paper} paper: {place}"
     for page in pages:
         names |= {page.name: f"{page.name}: ", page.manifest["settings_key"]: f"{page.name}: "}
         names |= {figure.name: f"{figure.name}.png: " for figure in page.figures}
-        names |= {page.cells[0]["id"]: f"cell {page.cells[0]['id']} of {page.name}"}
+        cell = page.manifest["cells"][0]["id"]
+        names |= {cell: f"cell {cell} of {page.name}"}
     assert len(rows) > 1000 and len(names) > 1500
     for name, begin in list(names.items())[::every]:
         assert why(name, tmp_path)[0].title.startswith(begin), name

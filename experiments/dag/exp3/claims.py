@@ -307,7 +307,7 @@ def zero_tensor(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     ratio = says["gap of piecewise linear networks"]
     pairs = piecewise_linear(tables["pairs"])
     zero = judge.constructed(norm, ZERO)
-    if (pairs["frob_tensor"] != 0).any():
+    if (pairs["frob_tensor"].dropna() != 0).any():
         largest = by_activation(pairs).values("frob_tensor", "max")
         zero = judge.bound(norm, largest, known=1)
     if "stochastic" not in tables:

@@ -288,7 +288,7 @@ def at_the_merge(merge: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     wrong = "tensor part of cat+ReLU"
     statements = (("H4.3 flat merge", flat), (wrong, relu), ("separation", flat))
     for statement, rows in statements:
-        if (rows["tensor"] == 0).all():
+        if (rows["tensor"].dropna() == 0).all():
             made = judge.constructed(says[statement], ZERO)
             yield judge.contradicted(made, CAT_RELU) if statement == wrong else made
         elif statement == "separation":

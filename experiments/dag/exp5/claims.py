@@ -167,7 +167,7 @@ def structural(blocks: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[
     relu = blocks[blocks["network"] != "attention"]
     if relu.empty:
         return
-    if (relu["tensor"] == 0).all():
+    if (relu["tensor"].dropna() == 0).all():
         for name in ("H5.2", "separation"):
             yield judge.constructed(says[name], ZERO)
         return

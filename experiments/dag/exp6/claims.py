@@ -289,19 +289,20 @@ def kept_coupling(distances: pd.DataFrame) -> dict[str, Parts]:
 
 def negligible(pairs: pd.DataFrame) -> Parts:
     """Share in Σ‖H‖_F² over all pairs of the blocks with ‖H‖₂² < 1e-12, by network that has any and
-    seed."""
+    seed; NaN of a seed whose blocks are missing."""
     square = pairs["R"] ** 2
     top = square / pairs["D"]
     known = pairs.assign(top=top, square=square)
     found = {}
-    estimated = by_network(known[known["top"].notna()])
-    for name, part in estimated.items():
+    for name, rows in by_network(known).items():
+        lost = rows.loc[rows["R"].isna(), "seed"].nunique()
+        part = rows[rows["top"].notna()]
         below = part[part["top"] < NEGLIGIBLE]
         small = below.groupby("seed")["square"].sum()
         if len(small):
             whole = part.groupby("seed")["square"].sum()
             shares = small / whole.loc[small.index]
-            found[name] = list(shares)
+            found[name] = [*shares, *[math.nan] * lost]
     return found
 
 
