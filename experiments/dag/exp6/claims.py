@@ -299,9 +299,9 @@ def negligible(pairs: pd.DataFrame) -> Parts:
         part = rows[rows["top"].notna()]
         below = part[part["top"] < NEGLIGIBLE]
         small = below.groupby("seed")["square"].sum()
-        if len(small):
-            whole = part.groupby("seed")["square"].sum()
-            shares = small / whole.loc[small.index]
+        whole = part.groupby("seed")["square"].sum()
+        shares = small / whole.loc[small.index]
+        if len(small) or lost:
             found[name] = [*shares, *[math.nan] * lost]
     return found
 
