@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
 from runner.curvature.function.context import changes_gradients
+from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import MeasurementError, some
-from runner.curvature.function.function import Function
+from runner.curvature.function.function import Function, Point
 from runner.curvature.function.identities import COPY, Outcome
 
 
@@ -68,6 +69,27 @@ def _draws(module: nn.Module) -> bool:
         module.training
         and isinstance(module, kinds)
         and (bool(rate) or isinstance(module, nn.RReLU))
+    )
+
+
+def _normalises(module: nn.Module) -> bool:
+    """Whether it takes statistics of its batch, and has others."""
+    kinds = nn.modules.batchnorm._BatchNorm
+    return isinstance(module, kinds) and module.training and module.running_mean is not None
+
+
+def cause_of_mixing(function: Function, point: Point, batch: Batch) -> str:
+    """Why the loss of a batch may not be a mean over its parts, and what to do."""
+    if norm := next(_named(function, _normalises), None):
+        return f"({norm} takes statistics of each batch in training mode: call .eval())"
+    with function.at(point, 0):
+        output = function.output(batch.input)
+    shapes = [tuple(t.shape) for t in (output, batch.target) if isinstance(t, Tensor)]
+    if len(shapes) == 2 and 1 < len(shapes[0]) != len(shapes[1]) and shapes[0][-1] == 1:
+        return f"(output {shapes[0]} and target {shapes[1]} are broadcast: give them one shape)"
+    return (
+        "(examples depend on each other, as in contrastive losses, or a root of a mean): use one "
+        "batch that fits memory_budget"
     )
 
 

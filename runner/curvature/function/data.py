@@ -76,9 +76,10 @@ def as_batches(data: Any, alone: bool) -> Iterable[Any]:
     batches."""
     named = isinstance(data, Mapping)
     if isinstance(data, Tensor) or not isinstance(data, Iterable) or (named and not alone):
+        hint = ": give input and target as one tuple, (x, y)" if isinstance(data, Tensor) else ""
         raise MeasurementError(
             "expected one batch (input, target), a list of batches or a loader, "
-            f"found {type(data).__name__}"
+            f"found {type(data).__name__}{hint}"
         )
     single = isinstance(data, tuple) or named
     two_tensors = isinstance(data, list) and len(data) == 2 and isinstance(data[0], Tensor)
@@ -165,12 +166,21 @@ class Layout(NamedTuple):
         order may tell what they are."""
         order = torch.randperm(self.examples, generator=torch.Generator().manual_seed(0))
         for chosen in order.tensor_split(-(-self.examples // size)):
+            yield self.chosen(batch, chosen)
 
-            def part(t: Tensor, dim: int, rows: int, chosen: Tensor = chosen) -> Tensor:
-                examples = t.unflatten(dim, (self.examples, rows))
-                return examples.index_select(dim, chosen.to(t.device)).flatten(dim, dim + 1)
+    def spread(self, batch: Batch, size: int) -> tuple[Batch, Layout]:
+        """At most `size` examples at even distances."""
+        size = min(size, self.examples)
+        return self.chosen(batch, (2 * torch.arange(size) + 1) * self.examples // (2 * size))
 
-            yield self._mapped(batch, part), self._replace(examples=len(chosen))
+    def chosen(self, batch: Batch, which: Tensor) -> tuple[Batch, Layout]:
+        """The examples at these places."""
+
+        def part(t: Tensor, dim: int, rows: int) -> Tensor:
+            examples = t.unflatten(dim, (self.examples, rows))
+            return examples.index_select(dim, which.to(t.device)).flatten(dim, dim + 1)
+
+        return self._mapped(batch, part), self._replace(examples=len(which))
 
 
 def layouts(batch: Batch, batch_dim: int = 0, kind: int | None = None) -> Iterator[Layout]:
@@ -256,6 +266,17 @@ def count_labels(batch: Batch) -> int:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         return labels.numel()
     return int((labels != IGNORED).sum())
+
+
+def count_shifted(batch: Batch) -> int:
+    """As `count_labels`, without the first of each row, which the losses of causal language models
+    leave out."""
+    labels = batch.target
+    if batch.target is None and isinstance(batch.input, Mapping):
+        labels = batch.input.get("labels")
+    if not isinstance(labels, Tensor) or labels.dim() < 2:
+        return 0
+    return count_labels(Batch(None, labels[:, 1:]))
 
 
 def size_in_bytes(tree: Any) -> int:

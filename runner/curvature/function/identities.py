@@ -26,7 +26,7 @@ from runner.curvature.function.comparison import Comparison, Difference, Rows
 from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
 from runner.curvature.function.function import Evaluated, Function, Point, gradients, moved
-from runner.curvature.function.vectors import Flat, Values, divided, dot, norm
+from runner.curvature.function.vectors import Flat, Values, divided, dot, joined, norm
 
 DISPLACED = 1e-3
 """Distance of u' from u, in root mean squares of each variable."""
@@ -298,17 +298,25 @@ class SecondOrder:
         return found
 
     def _not_reached(self, whole: Evaluated) -> list[Outcome]:
-        """Groups without a gradient are moved together: they must not move the loss."""
-        still = [name for name, part in self.groups(whole.gradient).items() if norm(part) == 0]
+        """Variables without a gradient are moved together: they must not move the loss."""
+        slopes = divided(whole.gradient, self.point)
+        still = [name for name, slope in slopes.items() if norm(slope) == 0]
         if not still:
             return []
         loss = float(whole.loss)
-        step = torch.zeros_like(whole.gradient)
-        for name in still:
-            place = self.function.variables.groups[name]
-            step[place] = self.c[place]
-        after = self.here._replace(values=moved(self.point, step, 1e-2))
+        steps = {name: torch.zeros_like(t) for name, t in self.point.items()}
+        steps |= {name: t for name, t in divided(self.c, self.point).items() if name in still}
+        after = self.here._replace(values=moved(self.point, joined([*steps.values()]), 1e-2))
         error = abs(float(self.function.value(after, self.batch)) - loss) / max(abs(loss), 1e-300)
+        names = self._by_group(still)
         if error > max(1e-9, 100 * self.eps):
-            return [Outcome("2 gradient", "wrong", error, tuple(still))]
-        return [Outcome(NOT_REACHED, "inconclusive", 0.0, tuple(still))]
+            return [Outcome("2 gradient", "wrong", error, names)]
+        return [Outcome(NOT_REACHED, "inconclusive", 0.0, names)]
+
+    def _by_group(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names of variables, or of groups that they make."""
+        found = []
+        for group, members in self.function.variables.members.items():
+            own = [name for name in members if name in names]
+            found += [group] if len(own) == len(members) else own
+        return tuple(found)

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
-from runner.curvature.function.data import Batch, Layout, count_examples, count_labels
+from runner.curvature.function.causes import cause_of_mixing
+from runner.curvature.function.data import (
+    Batch,
+    Layout,
+    count_examples,
+    count_labels,
+    count_shifted,
+)
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Evaluated, Function, Point
 from runner.curvature.function.identities import Outcome
@@ -151,15 +158,19 @@ def explain(found: Additivity, tried: Sequence[Weighing]) -> str:
         why = first_line(error)
         return f"its parts cannot be differentiated ({why}): use one batch that fits memory_budget"
     if residual > 1e-3 or (not abs(sum(weights) - 1) < 1e-3 and not _ones(weights)):
-        return (
-            "the loss of a batch is not a weighted mean over its parts (examples depend on each "
-            "other, as in BatchNorm in training mode or contrastive losses, or a root of a mean): "
-            "use one batch that fits memory_budget"
-        )
+        cause = cause_of_mixing(found.function, found.point, found.batch)
+        return f"the loss of a batch is not a weighted mean over its parts {cause}"
     if _ones(weights):
         return (
             "the loss is a sum over the examples: expected a mean (reduction='mean'), or one batch "
             "that fits memory"
+        )
+    if found.error(count_shifted) <= 1e-6:
+        return (
+            "the loss leaves out the first label of each row, as those of causal language models "
+            "do: parts of a batch weigh as many labels as are left, give weights=lambda input, "
+            "target: (labels[:, 1:] != -100).sum() of its labels, or one batch that fits "
+            "memory_budget"
         )
     shown = " and ".join(f"{w:.4g}" for w in weights)
     if tried[0].name == GIVEN:

@@ -76,6 +76,8 @@ class Data:
         self.layout: Layout | None = None
         self.tried = 1
         self.sampled: tuple[Batch, int] | None = self.first, 0
+        self.searched = False
+        """Whether examples with a finite loss were looked for."""
         self.evaluated: int | None = None
         """Examples of the largest piece whose loss is evaluated; None: whole batches."""
 
@@ -181,6 +183,7 @@ class Data:
     def find_sample(self, few: int, required: bool) -> None:
         """Finds a few examples whose loss is finite (not all of ignored labels), and not zero where
         there are such. Raises ValueError where none is finite and they are required."""
+        self.searched = True
         point = Point(self.function.variables.values)
         value = math.nan
         finite = None
@@ -199,6 +202,33 @@ class Data:
             raise MeasurementError(
                 f"the loss is not finite ({value}): look at the weights and the data"
             )
+
+    def spread(self, few: int) -> Batch:
+        """A few examples at even distances all over the data: of several batches where these are
+        listed and alike. Those of `find_sample` where it was asked."""
+        if self.layout is None or self.searched:
+            return self.sample(few)
+        if self.listed and len(self.given) > 1:
+            count = len(self.given)
+            some = min(few, count)
+            places = [(2 * k + 1) * count // (2 * some) for k in range(some)]
+            batches = [as_batch(self.given[i], self.alone) for i in places]
+            if (found := self._joined(batches, few)) is not None:
+                return found
+        return self.layout.spread(self.first, few)[0]
+
+    def _joined(self, batches: list[Batch], few: int) -> Batch | None:
+        """Some examples of each as one batch, where they fit together."""
+        found: Batch | None = None
+        for batch in batches:
+            layout = self.layout_of(batch)
+            if layout is None:
+                return None
+            some, _ = layout.spread(batch, max(1, few // len(batches)))
+            found = some if found is None else layout.joined(found, some)
+            if found is None:
+                return None
+        return found
 
     def sample(self, most: int) -> Batch:
         """At most so many examples whose loss is finite."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from runner.curvature.function.changes import Changes
 from runner.curvature.function.context import ONE_AT_A_TIME, unwritten
-from runner.curvature.function.data import Batch
+from runner.curvature.function.data import Batch, as_batches
 from runner.curvature.function.function import Function, Point
 from runner.curvature.function.identities import (
     LOWER_PRECISION,
@@ -83,6 +83,7 @@ class FunctionOperator(SymmetricOperator):
         seed: int | None,
     ) -> None:
         require_options(module, part, settings)
+        as_batches(data, loss is None)  # before groups are read: (net, loss, x, y) is a mistake
         self.module = unwrapped(module)
         require_weights(self.module)
         self.loss = loss_of(loss)
@@ -90,6 +91,7 @@ class FunctionOperator(SymmetricOperator):
         self.settings = settings
         self.function = Function(self.module, self.loss, make(self.module), output, seed)
         self.verdicts = Verdicts(self.function, part, settings.check)
+        self.compared = 0
         self.data = Data(data, self.function, settings)
         with self.function.prepared():
             own = self._plain_call()
@@ -206,7 +208,8 @@ class FunctionOperator(SymmetricOperator):
         self.verdicts.take(outcomes)
 
     def _second_order(self, few: int) -> list[Outcome]:
-        batch = self.data.sample(few)
+        batch = self.data.spread(few)
+        self.compared = self.data.count(batch)
         wide = 8 * 8 * self.flat.size <= self.settings.memory_budget
         return second_order(self.function, self.values, batch, self.part, wide)
 
@@ -358,7 +361,12 @@ class FunctionOperator(SymmetricOperator):
         words = [f"{self.shape[0]} x {self.shape[0]}", f"part={self.part!r}", counts, self.method]
         words.append(f"a product costs about {self.cost:.1f} gradients")
         right = list(dict.fromkeys(right))
-        words.append(f"identities {' '.join(right)} right" if right else "not checked")
+        said = "not checked"
+        if right:
+            said = f"identities {' '.join(right)} right"
+        if self.compared:
+            said += f", derivatives compared on {self.compared} of {self.examples} examples"
+        words.append(said)
         for outcome in open_ones:
             words.append(_inconclusive(outcome))
         words += [f"FAILED: {text}" for text in self.failures]

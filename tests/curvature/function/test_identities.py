@@ -288,3 +288,65 @@ def test_weights_that_are_written_to_and_back_give_the_same_products(kind):
         module[0].weight.mul_(2)
     module.load_state_dict(weights)
     assert torch.equal(found.dense(), before)
+
+
+# ------------------------------------------------------------------ what is compared, and causes
+
+
+def sometimes_wrong(m, t):
+    """A wrong second derivative where the first input is above 0."""
+    h = m.first(t)
+    return m.last(torch.where(t[:, :1] > 0, Detached.apply(h), h.sin()))
+
+
+def branching():
+    torch.manual_seed(0)
+    return Own(sometimes_wrong, first=nn.Linear(3, 4), last=nn.Linear(4, 3)).double()
+
+
+@pytest.mark.parametrize("batches", [1, 10])
+def test_examples_are_compared_from_all_over_sorted_data(batches):
+    x, y = data(40)
+    x = x[x[:, 0].argsort()]
+    given = list(zip(x.chunk(batches), y.chunk(batches), strict=True))
+    with refusal("no right second one"):
+        operator(branching(), given)
+    found = operator(mlp(), given)
+    assert "derivatives compared on 2 of 40 examples" in repr(found)
+
+
+def test_parameters_that_are_not_reached_are_named_in_a_group_that_is():
+    module = Own(
+        lambda m, t: m.layer(t) + m.scale, layer=nn.Linear(3, 3), scale=nn.Parameter(torch.ones(3))
+    )
+    module.register_parameter("unused", nn.Parameter(torch.ones(2)))
+    found = operator(module.double(), groups={"all": ["*"]})
+    assert "not reached by the examples compared: unused" in repr(found)
+
+
+def test_causes_of_weights_that_do_not_fit_are_named():
+    x, y = data(8)
+    halves = [(x[:4], y[:4]), (x[4:], y[4:])]
+    norm = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+    with refusal(r"1 \(BatchNorm1d\) takes statistics of each batch.*call .eval\(\)"):
+        operator(norm, halves)
+    numbers = [(x, normal(len(x))) for x, _ in halves]
+    with refusal(r"output \(2, 1\) and target \(2,\) are broadcast"):
+        operator(nn.Linear(3, 1).double(), numbers, nn.MSELoss())
+    with refusal(r"give input and target as one tuple, \(x, y\)"):
+        ParameterOperator(mlp(), CROSS, x, y)
+
+
+def test_shifted_labels_are_named():
+    """Of padded sequences, as causal language models take them."""
+
+    def shifted(f, y):
+        return CROSS(f[:, :-1].flatten(0, 1), y[:, 1:].flatten())
+
+    batches = tokens(6, 6)
+    batches[1][1][:2, 3:] = -100
+    batches[0][1][:1, 1:] = -100
+    with refusal("leaves out the first label of each row"):
+        operator(mlp(), batches, shifted)
+    left = lambda x, y: (y[:, 1:] != -100).sum()  # noqa: E731
+    assert operator(mlp(), batches, shifted, weights=left).checks["4 weights"].startswith("right")
