@@ -67,6 +67,13 @@ def unrounded_results():
     assert found["values"][found.difference <= 4e-6].sum() == 748
 
 
+@check("dag.md", "Seed 45 of Experiment 6 was trained on an NVIDIA H200 (TF32)")
+def trained_elsewhere():
+    origin = table("exp6_resnet18", "origin")
+    on_gpu = origin[origin.trained_on.fillna("").str.contains("H200")]
+    assert set(on_gpu.seed) == {45} and {"mid", "final"} <= set(on_gpu.checkpoint)
+
+
 @check("dag.md", "most for Experiment 2")
 def hours():
     spent = {}
@@ -78,7 +85,7 @@ def hours():
     assert max(spent.values()) < min(two)
 
 
-@check("README.md", "give most printed numbers exactly.")
+@check("README.md", "Experiments 1, 1b, 3, 3b and 4 give most printed numbers exactly.")
 def mostly_exact():
     names = ["exp1_resonance", "exp1b_spectral_norm", "exp3_gn_gap", "exp3b_layernorm"]
     for name in [*names, "exp4_diamond"]:

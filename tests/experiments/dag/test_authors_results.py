@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests import ROOT
-from tests.experiments.stored import table as stored
+from tests.experiments.stored import cells, table
 
 PAGE = ROOT / "docs" / "archive" / "authors_results.md"
 NETWORKS = ("rho", "lyapunov_1", "sigma_pp_squared", "test_loss", "test_accuracy")
@@ -30,10 +30,18 @@ def authors():
     return pd.read_csv(ROOT / "experiments" / "reference" / "unrounded" / "dag.csv", dtype=str)
 
 
+@functools.cache
+def stored(experiment, name):
+    """A published table whose keys are texts, as in the authors' file."""
+    found = table(experiment, name)
+    keys = {*ONLY, "checkpoint", "relation", *cells(experiment)[0][1]["params"]} & set(found)
+    return found.astype(dict.fromkeys(keys, str))
+
+
 def rows_of(table, cell):
     """The rows of one cell at one checkpoint."""
     for column, value in {**cell, **{k: v for k, v in ONLY.items() if k in table}}.items():
-        table = table[table[column].astype(str) == value]
+        table = table[table[column] == value]
     assert sorted(table["seed"].unique()) == [42, 43, 44, 45, 46]
     return table
 
