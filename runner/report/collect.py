@@ -278,7 +278,6 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "device": job.device,
         "seeds": list(collection.seeds),
         "cells": [_cell_record(cell) for cell in cells],
-        "a_seed": a_seed(experiment, cells),
         "beside": beside,
         "missing": [str(cell) for cell in collection.missing],
         "failures": [

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError, short
-from runner.report.collect import Collection, collect, manifest, with_lacking
+from runner.report.collect import Collection, a_seed, collect, manifest, with_lacking
 from runner.report.draw import FORMATS, Gallery
 from runner.report.findings import Failures, Material, Subject, ask
 from runner.report.fingerprint import fingerprint
@@ -83,7 +83,9 @@ class Update:
             cells += of_companion
         record = manifest(found)
         digest = fingerprint(experiment, cells, plain(record), self.configuration.files)
-        return {**record, "fingerprint": digest, "conf": self.configuration.digest}
+        of_a_seed = a_seed(experiment, found.cells)  # times and sizes, which no fingerprint covers
+        about = {"conf": self.configuration.digest, "a_seed": of_a_seed}
+        return {**record, "fingerprint": digest, **about}
 
     def unchanged(self) -> dict[str, Any] | None:
         """The manifest of a report with the same fingerprint that is there as it was written; else

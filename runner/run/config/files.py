@@ -152,7 +152,9 @@ def mirrors(dataset: str) -> list[str]:
 
 def fingerprint(name: str) -> str:
     """Digest of everything from which an experiment is composed: the files of the configuration,
-    and the module of its class."""
+    and the module of its class; "" where it has no file."""
+    if name not in choices("experiment"):
+        return ""
     own = find("experiment", name)
     roots = (CONF,) if own.is_relative_to(CONF) else (CONF, *_ADDED)
     places = [CONF / "config.yaml"]
