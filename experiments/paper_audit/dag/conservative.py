@@ -110,7 +110,7 @@ def inside_a_region(x: Tensor) -> Tensor:
 @CHECKS.clause("dag.def47.convergence")
 def newton_at_a_kink() -> Outcome:
     """Definition 47, Theorem 46.4: the AD-Hessian guarantees convergence of second-order
-    algorithms: Newton's method from 0.01 beside a minimum at a kink; corrected: near minima inside
+    algorithms: Newton's method from 0.01 next to a minimum at a kink; corrected: near minima inside
     one linear region with a positive definite Hessian."""
     starts = (0.01, -0.3, 2.0)
     paths = [newton(edge, start, 50) for start in starts]

@@ -169,8 +169,7 @@ def of_columns(instance: Instance) -> Tensor:
     """Eq. 61: blocks x_m x_n (s' F'ṼᵀṼF' + δ diag(Ṽᵀ) F'') of the columns of W, first sample."""
     i = instance.samples[0]
     block = hidden_ww(i)
-    rows = [torch.cat([first * second * block for second in i.hx], 1) for first in i.hx]
-    return torch.cat(rows)
+    return torch.kron(torch.outer(i.hx, i.hx), block)
 
 
 def first_ww(instance: Instance) -> Tensor:
