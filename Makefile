@@ -55,9 +55,10 @@ types: $(READY) ## mypy
 bench: $(READY) ## two ways in one run against the goals of speed, into docs/benchmarks.md (ONLY='epoch memory:convnet': some)
 	$(BIN)/python -m tests.bench --page docs/benchmarks.json $(ONLY)
 
-models: $(READY) ## products of models of other packages against double backward, into docs/other-libraries.md (downloads the packages)
+models: $(READY) ## products of models of other packages against double backward, and refusals over seeds, into docs/other-libraries.md (downloads the packages)
 	$(BIN)/python -m pip install --quiet --editable '.[models]'
 	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.curvature.models_table --page docs/other-libraries.md $(ONLY)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.curvature.checks_table --page docs/other-libraries.md
 
 quick: $(READY) ## every experiment at profile=quick (no download), into outputs
 	$(call each,$(BIN)/hess-run experiment=$$e profile=quick jobs=$(JOBS))

@@ -35,6 +35,8 @@ NARROWED = 0.1
 """Error up to which nothing is wrong where a float64 copy has operations of lower precision."""
 MOST_ALLOWED = 2e-2
 """Largest error that counts as right where rounding allows it."""
+TINY = 1e-150
+"""Norm under which squares are below the range of float64."""
 NEAR = 16.0
 """Roundings within which a kink leaves open on which side of it a function is."""
 
@@ -178,7 +180,7 @@ class Comparison:
         return max(self.errors.values())
 
     def _scale(self, name: str, found: Difference) -> float:
-        return max(norm(found.total[name]), self.least.get(name, 0.0), 1e-300)
+        return max(norm(found.total[name]), self.least.get(name, 0.0), TINY)
 
     def _error(self, name: str, found: Difference) -> float:
         """Relative; infinite where the difference is below rounding."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.function.causes import WrongFunction, message
-from runner.curvature.function.comparison import NARROWED, Comparison, fitted, of_quotients
+from runner.curvature.function.comparison import NARROWED, TINY, Comparison, fitted, of_quotients
 from runner.curvature.function.data import Batch
 from runner.curvature.function.double import LowestPrecision
 from runner.curvature.function.errors import (
@@ -30,7 +30,6 @@ from runner.curvature.function.function import (
 from runner.curvature.function.identities import (
     COMPARED,
     COPY,
-    DISPLACED,
     Compared,
     Outcome,
     Pieces,
@@ -43,6 +42,8 @@ from runner.curvature.function.vectors import Flat, dot, joined, norm
 from runner.curvature.operators.products import FactoredGraph, Part, outputs_at
 
 EPS_OF_FLOAT64 = 1e-15
+ELSEWHERE = 3e-2
+"""Distance of a second point, in root mean squares: far enough for other roundings."""
 SMALL_GROUP = 0.1
 OF_GRADIENT = 0.01
 """Shares of a product, and of the gradient, that errors of the product in its own precision are
@@ -154,7 +155,7 @@ def _of_factors(at: SecondOrder) -> Compared:
     at.compare([of_loss], [{"loss": slopes}], slopes_there)
     outcomes = [_through_output(at, whole, pulled)]
     skew = abs(dot(at.c, product) - dot(joined(others), joined(curved)))
-    skew /= max(norm(at.c) * norm(product), 1e-300)
+    skew /= max(norm(at.c) * norm(product), norm(joined(others)) * norm(joined(curved)), TINY)
     if skew > at.tolerance:
         outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
     compared = dict(zip(COMPARED, ([slope], [of_outputs, of_loss]), strict=True))
@@ -196,7 +197,7 @@ def _same_product(at: SecondOrder, part: Part, product: Tensor) -> list[Outcome]
 
 def _relative(at: SecondOrder, apart: Tensor, product: Tensor) -> float:
     """The largest error of a group."""
-    least = max(SMALL_GROUP * norm(product), OF_GRADIENT * at.size_of_gradient, 1e-300)
+    least = max(SMALL_GROUP * norm(product), OF_GRADIENT * at.size_of_gradient, TINY)
     sizes = {name: max(norm(piece), least) for name, piece in at.groups(product).items()}
     errors = {name: norm(piece) / sizes[name] for name, piece in at.groups(apart).items()}
     return max(errors.values())
@@ -206,7 +207,7 @@ def _recurs(at: SecondOrder, part: Part, apart: Tensor) -> bool:
     """Whether the products differ at another point nearby as they do here. Roundings do not, nor
     does a kink on whose other side the copy is."""
     step = noise(at.function, at.own.values, 3)
-    own = at.own._replace(values=moved(at.own.values, step, DISPLACED))
+    own = at.own._replace(values=moved(at.own.values, step, ELSEWHERE))
     copied = at.here._replace(values=in_double(own.values))
     there = _product(at, part, own, at.own_d).double() - _product(at, part, copied, at.d)
     return norm(there - apart) < norm(apart) / 2
