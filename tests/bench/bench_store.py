@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.kinds.dataset import GaussianData
-from runner.run import planning
+from runner.run import forecast
 from runner.run.execute import run
 from runner.store.archive import CELLS as CELLS_FILE, archive_bytes
 from runner.store.job import Job, claim_outputs
@@ -69,13 +69,13 @@ def list_stored(outputs: Path, seeds: int) -> None:
 
 def plan(outputs: Path, seeds: int) -> None:
     """`hess-run list NAME` of every seed."""
-    assert len(planning.plan_lines(planning.planned(jobs(outputs, seeds)))) > seeds
+    assert len(forecast.cell_lines(forecast.planned(jobs(outputs, seeds)))) > seeds
 
 
 def resume(outputs: Path, seeds: int) -> None:
     """What a sweep does before its first cell, and all that it does before its report when every
     cell is stored."""
-    lines, left = planning.survey(jobs(outputs, seeds))
+    lines, left = forecast.survey(jobs(outputs, seeds))
     assert f"{seeds * CELLS} of {seeds * CELLS} cells are stored" in lines[0] and not left
 
 
