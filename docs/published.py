@@ -228,6 +228,14 @@ def medians(experiment: str, table: str, name: str, by: list[str], **where: Any)
     return [float(value) for value in rows.groupby(by)[name].median()]
 
 
+def quantile_shares(experiment: str, table: str, name: str, by: str, level: float) -> list[float]:
+    """A quantile of a column for each value of the column `by`, over that for its smallest value:
+    medians over seeds."""
+    quantiles = _table(experiment, table).groupby(["seed", by])[name].quantile(level).unstack()
+    first, *others = quantiles.columns
+    return [float((quantiles[value] / quantiles[first]).median()) for value in others]
+
+
 def fastest(experiment: str, table: str, name: str, seconds: str, **where: Any) -> list[str]:
     """The values of a column with the smallest median time in some seed, over the rows that agree
     with `where`."""
@@ -321,6 +329,6 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(number, statement, verdict, number_verdict, numbers, printed, agreeing, one_digit, uncertain),
     *(missing_cells, replication_seeds, statements, ways, beyond_seeds),
     *(clauses, root_causes),
-    *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p, rising),
+    *(hours, processors, column, count, mean, medians, shifts, quantile_shares, fastest, paired_p, rising),
     *(decay, resnet, citations, fmt),
 )

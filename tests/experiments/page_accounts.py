@@ -394,6 +394,13 @@ def hsr():
             "Hessian-trace regularisation, sharp starts | lower | {} to {} |",
             v.span(v.shift("trace", np.log)),
         ),
+        Says(
+            "Hessian-trace regularisation, sharp starts | lower, not lower | {} to {}; {} to {} |",
+            (*v.span(v.ablated("square")), *v.span(v.ablated("mean"))),
+        ),
+        Says(
+            "HSR − plain descent, sharp starts | smaller | {} to {} |", v.span(v.overfitting())
+        ),
         Says("give about {} sharp and {} flat", v.starting_points()),
         Says("log λ₁ of HSR lower by {} to {} |", v.span(by_asam)),
         Says(
@@ -506,6 +513,11 @@ def ws_bound():
         ),
         Says("at N = 10 (effect size) | larger | {} |", (float(np.median(effects)),)),
         Says(
+            "(weights {}, {}, {} are ours) lowers the {} % quantile of the bound, to a share of | "
+            "lower | {}, {}, {}; typical",
+            (*of["penalty"][1:], 90, *v.shares_with_a_penalty(0.9)),
+        ),
+        Says(
             'with ‖W‖² | "no clear relationship" | {} |',
             (v.middle(v.correlations("W_norm_sq", **v.CALIBRATED)),),
         ),
@@ -562,7 +574,6 @@ def ws_bound():
             "stop there: {} of all {} stops of our searches do, {} of {} with the paper's sigmoid",
             (*map(int, stops.sum()), *map(int, stops.loc[True])),
         ),
-        Says("depends on it ({} % at 0.2)", (v.converged(0.2),)),
         Says(
             "at {} and {} ‖W‖² has no relation in {} and {} data sets",
             (0.2, 0.3, *(v.unrelated("W_norm_sq", rate) for rate in (0.2, 0.3))),
@@ -583,6 +594,7 @@ def ws_bound():
 
 WS_SETTINGS = (
     *("hidden", "printed_ratio", "rate", "trace_axis", "square_axis", "tight", "share", "level"),
+    "penalty",
     "far",
 )
 

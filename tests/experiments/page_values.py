@@ -476,6 +476,39 @@ def shift(other, scale=lambda values: values):
     return shifts
 
 
+def ablated(part):
+    """By data set: the shift of λ₁ from the trace as a penalty to a part of the bound."""
+    shifts = []
+    for _, rows_of_seed in table("hsr_regularization", "ablation").groupby("seed"):
+        wide = rows_of_seed.pivot(index="start", columns="method", values="lambda_max")
+        shifts.append(walsh_median((wide[part] - wide.trace).dropna()))
+    return shifts
+
+
+def overfitting():
+    """By data set: the shift from plain descent to HSR of F1 on training less on test data."""
+    shifts = []
+    for _, part in table("hsr_regularization", "ablation").groupby("seed"):
+        part = part.assign(gap=part.f1_train - part.f1_test)
+        wide = part.pivot(index="start", columns="method", values="gap")
+        shifts.append(walsh_median((wide.hsr - wide.gd).dropna()))
+    return shifts
+
+
+def shares_with_a_penalty(level):
+    """By weight: a quantile of the bound with a penalty on V over that without, two digits."""
+    ends = table("ws_bound", "penalised")
+    shares = []
+    for weight in sorted(set(ends.penalty) - {0.0}):
+        ratios = [
+            np.quantile(part[part.penalty == weight].lambda_sup, level)
+            / np.quantile(part[part.penalty == 0].lambda_sup, level)
+            for _, part in ends.groupby("seed")
+        ]
+        shares.append(rounded(float(np.median(ratios)), 2))
+    return shares
+
+
 def setting_of_hsr(key):
     return setting("experiment/hsr_regularization", f"experiment.{key}")
 
