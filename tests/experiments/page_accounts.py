@@ -398,9 +398,7 @@ def hsr():
             "Hessian-trace regularisation, sharp starts | lower, not lower | {} to {}; {} to {} |",
             (*v.span(v.ablated("square")), *v.span(v.ablated("mean"))),
         ),
-        Says(
-            "HSR − plain descent, sharp starts | smaller | {} to {} |", v.span(v.overfitting())
-        ),
+        Says("HSR − plain descent, sharp starts | smaller | {} to {} |", v.span(v.overfitting())),
         Says("give about {} sharp and {} flat", v.starting_points()),
         Says("log λ₁ of HSR lower by {} to {} |", v.span(by_asam)),
         Says(
@@ -514,7 +512,7 @@ def ws_bound():
         Says("at N = 10 (effect size) | larger | {} |", (float(np.median(effects)),)),
         Says(
             "(weights {}, {}, {} are ours) lowers the {} % quantile of the bound, to a share of | "
-            "lower | {}, {}, {}; typical",
+            "lower | {}, {}, {}; at 1 most",
             (*of["penalty"][1:], 90, *v.shares_with_a_penalty(0.9)),
         ),
         Says(
@@ -585,7 +583,7 @@ def ws_bound():
                 "draws two-dimensional data",
                 "Claims 1 and 2, and the last row: medians over five data sets",
             ),
-            *("is 0.1 % of its first value", "rule at rate 0.1, whose traces end below half of"),
+            "rule at rate 0.1, whose traces end below half of",
             *("ten test samples a data set", "hold for four more activations", "λ₁ > 2/η unst"),
             *("|δ_i| (1 + ‖V‖²", "shows |Ṽ1| where", "∂L/∂θ = 0, strictly"),
         ),
