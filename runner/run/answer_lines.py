@@ -32,16 +32,22 @@ def lines(answers: Iterable[Answer]) -> list[str]:
     return shown
 
 
+def _cut_texts(row: Record) -> dict[str, str]:
+    return {name: _cut(row[name]) for name in COLUMNS}
+
+
 def _row_lines(rows: Sequence[Record]) -> list[str]:
     """Claim, published and measured value and verdict of each row in a table; the reason of one
     that does not agree, and its name, in the lines below it."""
     if not rows:
         return []
     head = {name: name for name in COLUMNS}
-    cut = [{name: _cut(row[name]) for name in COLUMNS} for row in rows]
-    widths = {name: max(len(row[name]) for row in (head, *cut)) for name in COLUMNS}
+    lines = [head, *map(_cut_texts, rows)]
+    widths = {}
+    for name in COLUMNS:
+        widths[name] = max(len(texts[name]) for texts in lines)
     shown = []
-    for row, texts in zip(({}, *rows), (head, *cut), strict=True):
+    for row, texts in zip(({}, *rows), lines, strict=True):
         shown.append("  " + "  ".join(texts[n].ljust(w) for n, w in widths.items()).rstrip())
         if row:
             shown.append(f"      {row['id']}")
