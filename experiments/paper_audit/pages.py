@@ -92,7 +92,8 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
         "",
         f"**What survives.** {paper['survives']}",
         "",
-        f"{counts(rows)} Root causes: {_class_counts(by_class, 'ABCDE')}.",
+        f"{counts(rows)} Root causes: {_class_counts(by_class, 'ABCDE')}. "
+        f"{paper.get('counted', '')}".rstrip(),
         "",
     ]
     if by_class["A"]:

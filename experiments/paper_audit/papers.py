@@ -88,7 +88,8 @@ def keys() -> tuple[str, ...]:
 def errata(key: str) -> dict[str, Any]:
     """errata.toml of a paper, which imports no check.
 
-    title, name: short and full; survives: what does; seconds: predicted cost. erratum, one entry
+    title, name: short and full; survives: what does; counted: a note on the count of root causes,
+    if any; seconds: predicted cost. erratum, one entry
     for each root cause: id, place, kind (class A to E; E: open without the print), number (within
     its class; numbers of removed entries are not used again), printed (a short quotation),
     corrected (LaTeX), consequence (what changes and what survives), view (the authors', what they

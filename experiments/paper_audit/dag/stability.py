@@ -147,7 +147,7 @@ def optimal_placement() -> Outcome:
         found = farthest(layers, uniform(layers, count))
         printed += [found / farthest(layers, skips) - 1, found / (layers // count) - 1]
     errors = []
-    sizes = (*BETTER, (100, 50), (10, 2), (9, 3))
+    sizes = (*BETTER, (100, 2), (100, 10), (100, 50), (10, 2), (9, 3))
     for layers, count in sizes:
         found = farthest(layers, uniform(layers, count))
         errors.append(abs(found - distance_of_uniform_skips(layers, count)))

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.paper_audit.attention import cases, terms
 from experiments.paper_audit.corrections import CLASSES, Correction, corrections, scope, tried
-from experiments.paper_audit.dag import parameters, paths, recursion
+from experiments.paper_audit.dag import parameters, paths, probes, recursion
 from experiments.paper_audit.dag.comparison import averaged
 from experiments.paper_audit.dag.instances import relative_error
 from experiments.paper_audit.dag.oracle import examples, first_example
@@ -140,3 +140,9 @@ def test_a_page_says_where_a_correction_holds_and_fails():
     page = paper_page("dag", [], [entry])
     assert "### A4. Eq. 1" in page and "Why the error stands:* but" in page
     assert "holds: one unit; **fails**: two classes, by 0.25; outside (why): depth 1" in page
+
+
+def test_the_tail_of_an_estimate_with_a_certain_error():
+    """An earlier correction of Appendix B had ln(1/δ), which is 0 for an error that is certain."""
+    assert max(probes.error_ratios(probes.SWAP, above=1.0)) == math.inf
+    assert max(probes.error_ratios(probes.SWAP, above=2.0)) <= 2
