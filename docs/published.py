@@ -161,11 +161,13 @@ def beyond_seeds() -> int:
     return count
 
 
-def clauses(paper: str = "", verdict: str = "") -> int:
+def clauses(paper: str = "", verdict: str = "", kind: str = "") -> int:
     """How many counted clauses of a paper (its short title), or of all, have the verdict; all of
-    them, without one."""
+    them, without one. kind: those with a root cause of this class alone."""
     claims = csv_of("paper_audit", "claims")
     claims = claims[claims["group"].isin([paper] if paper else known_papers())]
+    if kind:
+        claims = claims[claims["detail"].str.contains(rf"class {kind}\b", na=False)]
     return int(claims["verdict"].isin((verdict,) if verdict else COUNTED).sum())
 
 
@@ -215,11 +217,12 @@ def mean(
     return mean_of(_table(experiment, table), name, where, over)
 
 
-def shifts(experiment: str, name: str, group: str) -> list[float]:
-    """Shifts of a test in `stats.csv`, one for each seed, of the groups that contain `group`."""
+def shifts(experiment: str, name: str, group: str, column: str = "shift") -> list[float]:
+    """Shifts, or another column, of a test in `stats.csv`, one for each seed, of the groups that
+    contain `group`."""
     table = csv_of(experiment, "stats")
     chosen = table["group"].str.contains(f"{group}.* seed=", regex=True)
-    return [float(value) for value in table[(table["name"] == name) & chosen]["shift"]]
+    return [float(value) for value in table[(table["name"] == name) & chosen][column]]
 
 
 def medians(experiment: str, table: str, name: str, by: list[str], **where: Any) -> list[float]:

@@ -106,6 +106,20 @@ def formulas(group):
     return tuple(clauses(group, verdict) for verdict in DECIDED[:3])
 
 
+def with_notation(group):
+    """Clauses that are right, have an error of class C, of class B, and a major one."""
+    right, minor, major = formulas(group)
+    claims = verdicts("paper_audit", "claims")
+    claims = claims[(claims.group == group) & (claims.verdict == "minor error")]
+    notation = int(claims.detail.str.contains("class C,").sum())
+    return right, notation, minor - notation, major
+
+
+def largest_growth():
+    """H4.2b: the value of the authors' results that decides."""
+    return float(verdicts("exp4_diamond", "claims").set_index("name").authors_value["H4.2b growth"])
+
+
 def major_errors():
     """Entries of class A in the published errata."""
     files = (PUBLISHED / "paper_audit").glob("errata_*.md")
@@ -473,6 +487,16 @@ def shift(other, scale=lambda values: values):
     for _, part in found.groupby("seed"):
         wide = scale(part.pivot(index="start", columns="method", values="lambda_max"))
         shifts.append(walsh_median((wide.hsr - wide[other]).dropna()))
+    return shifts
+
+
+def shift_of_flat(method):
+    """By data set: the shift of log λ₁ from plain descent to a method, flat starts."""
+    found = rows("hsr_regularization", "endpoints", reading="every_step", group="flat")
+    shifts = []
+    for _, part in found.groupby("seed"):
+        wide = np.log(part.pivot(index="start", columns="method", values="lambda_max"))
+        shifts.append(walsh_median((wide[method] - wide.gd).dropna()))
     return shifts
 
 
