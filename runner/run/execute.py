@@ -115,15 +115,15 @@ def _work(jobs: Sequence[Job], parent: int, place: int, lock: Any) -> None:
         sys.exit(FIRST_LIMIT + list(LIMITS).index(limit(error)))
 
 
-def start(count: int, jobs: Sequence[Job]) -> list[Any]:
-    """So many processes that run the jobs.
+def start(count: int, jobs: Sequence[Job], lock: Any) -> list[Any]:
+    """So many processes that run the jobs. lock: of the terminal; the caller keeps it, since the
+    processes find it by its name.
 
     A Ctrl-C meets them when they can heed it, not in the middle of an import; this process a moment
     later. The tracker comes first: starting a process may start it too, and it takes the block away
     behind it.
     """
     context = multiprocessing.get_context("spawn")
-    lock = context.RLock()
     processes = [
         context.Process(target=_work, args=(jobs, os.getpid(), place, lock))
         for place in range(1, count + 1)
@@ -194,13 +194,14 @@ def _together(jobs: Sequence[Job]) -> Iterator[Outcome]:
     count = min(max(job.jobs for job in jobs), sum(len(one.left) for one in watched))
     processes: list[Any] = []
     killed: set[int] = set()
+    lock = multiprocessing.get_context("spawn").RLock()
     try:
         for one in watched:
             interrupted = False
             progress = _progress(one.job, max(1, count))
             try:
                 if not processes and one.left:
-                    processes = start(count, jobs)
+                    processes = start(count, jobs, lock)
                 _watch(one, processes, killed, progress)
             except KeyboardInterrupt:
                 interrupted = True

@@ -21,7 +21,6 @@ from runner.report.page import Page
 from runner.run.checks import check_store
 from runner.run.config import preview
 from runner.run.execute import run
-from runner.store.code import tree_of
 from runner.store.job import Job
 from tests import ROOT, contents
 from tests.errors import refusal
@@ -266,5 +265,4 @@ def test_a_comment_changes_no_fingerprint_and_code_does(tmp_path):
     before = _content([path])
     for text, same in (('"""Others."""\n# why\nLIMIT = 1.1\n', True), ("LIMIT = 1.2\n", False)):
         path.write_text(text)
-        tree_of.cache_clear()
         assert (_content([path]) == before) == same
