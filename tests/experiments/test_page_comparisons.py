@@ -87,6 +87,12 @@ def unrounded_results():
     assert found["values"][found.difference <= 4e-6].sum() == 748
 
 
+@check("dag.md", "(their results agree to 2e-7)")
+def unrounded_results_of_table_7():
+    found = differences()
+    assert found[found.experiment == "exp5_attention"].difference.max() <= 2e-7
+
+
 @check("dag.md", "Seed 45 of Experiment 6 was trained on an NVIDIA H200 (TF32)")
 def trained_elsewhere():
     origin = table("exp6_resnet18", "origin")
