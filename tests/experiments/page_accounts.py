@@ -339,7 +339,7 @@ def dag():
             *("synthetic in 5)", "falls by 3 to 4 orders of magnitude at"),
             *("it has ‖T‖ > 0; by definition T = 0.", '"below 2 %" does not', "H4.2a fails on"),
             *("(printed: 0.28–0.39)", "with either (H6.3)", "H5.1 holds", "+ 0.1 ξ (S tokens"),
-            *("means over five seeds (pub"),
+            "means over five seeds (pub",
             *("H^T ∼ σ''²: log", "R(0)/R(4)"),
         ),
     ]
