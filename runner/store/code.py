@@ -105,7 +105,12 @@ def is_other(experiment: Experiment, digests: Collection[str], published: Path |
 
 def tree_of(path: Path) -> str:
     """Hash of a module's syntax tree without docstrings."""
-    tree = ast.parse(path.read_bytes())
+    return _tree(path.read_bytes())
+
+
+@cache
+def _tree(content: bytes) -> str:
+    tree = ast.parse(content)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_text(body[0]):
