@@ -133,6 +133,12 @@ def start(count: int, jobs: Sequence[Job], lock: Any) -> list[Any]:
     try:
         for process in processes:
             process.start()
+    except BaseException:  # the system has no room for all of them
+        for process in processes:
+            if process.pid is not None:
+                process.kill()
+                process.join()
+        raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return processes

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 COMMANDS = """
 demo
 list
-plan experiment=exp1_resonance
+list exp1_resonance
 experiment=exp3_stochastic
 -m experiment=exp3_stochastic seed=42,43
 experiment=hsr_gradient profile=quick
