@@ -14,8 +14,6 @@ from runner.store.identity import software
 from tests.bench.machine import in_turns
 
 Call = Callable[[], object]
-NARROW = 0.05
-"""Distance from the goal, relative, within which another run may decide otherwise."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +67,9 @@ class Row:
     def line(self) -> str:
         """Of the printed table, in the order of HEADER."""
         sign = ">=" if self.at_least else "<="
-        share = counts = ""
-        if self.peak and self.operations[0]:
-            share = f"{self.operations[0] / median(self.ours) / self.peak:.0%}"
-        if any(self.operations):
-            counts = " / ".join(map(_gigaflop, self.operations))
-        both = f"{_spread(self.ours, self.unit)} | {_spread(self.theirs, self.unit)}"
-        met = "yes" if self.met else "**no**"
-        if abs(self.ratio / self.goal - 1) < NARROW:
-            met += ", narrowly"
-        goal = f"{self.ratio:.3g} | {sign} {self.goal:g}"
-        return f"| {self.what} | {counts} | {both} | {goal} | {met} | {share} |"
+        ratio = f"{self.ratio:.3g}" if self.met else f"**{self.ratio:.3g}**"
+        both = " | ".join(f"{_digits(median(v))} {self.unit}" for v in (self.ours, self.theirs))
+        return f"| {self.what} | {both} | {ratio} | {sign} {self.goal:g} |"
 
 
 def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
@@ -87,8 +77,8 @@ def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
 
 
 HEADER = """\
-| what | Gflop, ours / theirs | ours | theirs | ratio | goal | met | of peak |
-| --- | --- | --- | --- | --- | --- | --- | --- |"""
+| quantity | ours | other | ratio | goal |
+| --- | --- | --- | --- | --- |"""
 
 
 def price(
@@ -121,13 +111,6 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join([HEADER, *(row.line() for row in rows)])
 
 
-def _spread(values: tuple[float, ...], unit: str) -> str:
-    """Median, and the range in brackets."""
-    text = f"{median(values):.4g}"
-    if len(values) > 1:
-        text += f" [{min(values):.4g}, {max(values):.4g}]"
-    return f"{text} {unit}"
-
-
-def _gigaflop(count: float) -> str:
-    return f"{count / 1e9:.3g}" if count else "-"
+def _digits(value: float) -> str:
+    """Three significant digits, without an exponent for large numbers."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
