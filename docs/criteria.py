@@ -26,9 +26,10 @@ from runner.run.config import experiment_names, preview
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Margins and criteria
 
-Made by `python -m docs.criteria` from the files and the history of this repository.
-*fixed in* is the commit in which the limits first stood in their present form (they may be older
-in another form), *first result* the first commit with a report of the experiment. A criterion that
+Made by `python -m docs.criteria` from the files and the history of this repository. Reasons are in
+`experiments/reference/`, and in the column `detail` of the experiment's `claims.csv`. *Fixed in* is
+the commit in which the limits first stood in their present form (they may be older in another
+form). *Order*: before or after the first commit with a report of the experiment. A criterion that
 is younger than the first result, or whose limits are older but were applied to something else
 before (listed below as changed), may have been chosen with it in view. Of a setting it is the first
 commit in which a setting of this name had this value in any experiment.
@@ -204,15 +205,15 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|")
 
 
-def changed() -> Iterator[tuple[str, str, str, str]]:
-    """(experiment, statement, criterion, what it was) of every statement with a history."""
+def changed() -> Iterator[tuple[str, str, str]]:
+    """(experiment, statement, what its criterion was) of every statement with a history."""
     for name in experiment_names():
         for statement in said(name).values():
             if statement.history:
-                yield name, statement.name, statement.reason, statement.history
+                yield name, statement.name, statement.history
     for clause in chain.from_iterable(map(clauses, keys())):
         if clause.history:
-            yield "paper_audit", clause.id, clause.criterion, clause.history
+            yield "paper_audit", clause.id, clause.history
 
 
 SHARPNESS = """
@@ -304,15 +305,15 @@ def main() -> None:
     """Print the page."""
     rows, counts = [], Counter[str]()
     for c in criteria():
-        result, result_time, _ = first_result(c.experiment)
+        _, result_time, _ = first_result(c.experiment)
         when = "after" if c.changed or 0 < result_time <= c.time else "before"
         counts[when] += 1
-        rows.append((c.experiment, c.name, c.limits, c.reason, c.commit, result, when))
+        rows.append((c.experiment, c.name, c.limits, c.commit, when))
     lead = f"{counts['before']} were fixed before the first result, {counts['after']} after it.\n\n"
-    columns = ("experiment", "statement", "limits", "reason", "fixed in", "first result", "order")
+    columns = ("experiment", "statement", "limits", "fixed in", "order")
     page = HEAD + lead + table(columns, rows)
     page += sharpness_section()
-    page += CHANGED + table(("experiment", "statement", "criterion", "history"), changed())
+    page += CHANGED + table(("experiment", "statement", "history"), changed())
     page += SECOND + table(
         ("experiment", "n", "statements that led to it", "declared in"), second()
     )
