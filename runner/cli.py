@@ -1,4 +1,4 @@
-"""hess-run: the command line. `hess-run --help` lists its verbs.
+"""hess-run: the command line. `hess-run --help` lists its commands.
 
 Exit status: 0 when all is well, 1 when a cell failed or the disk is full, 2 for a mistake in what
 was asked (one line says which; nothing is written), 130 when interrupted.
@@ -40,7 +40,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 def dispatch(argv: list[str]) -> int:
     """Do what a command line asks for; its exit status."""
-    from runner.run.command_line import VERBS, parse
+    from runner.run.command_line import COMMANDS, parse
 
     call = parse(argv)
     if call.config_dir:
@@ -59,7 +59,7 @@ def dispatch(argv: list[str]) -> int:
         if call.quiet:
             protect(quiet=True)
             os.environ["HESS_QUIET"] = "1"  # processes of launchers are quiet, too
-        return VERBS[call.verb](call)
+        return int(COMMANDS[call.name].run(call))
     return 0
 
 

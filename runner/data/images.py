@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runner.contract.schema import imported
+from runner.contract.schema import SettingError, imported
 from runner.kinds.dataset import ImageSettings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)
 
 
-class DataError(ValueError):
+class DataError(SettingError):
     """Data that are missing or not what they should be; the text says expected, found, and what to
     do."""
 

@@ -6,12 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import replace
 from functools import partial
-from inspect import getdoc
 
-from runner.diagnose.request import parse
-from runner.run.command_line import Call
+from runner.diagnose.settings import Request
+from runner.run.command_line import Call, help_text
 from runner.store.job import check_outputs
 
 ALONE = {"WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "1"}
@@ -37,35 +35,19 @@ def diagnose_command(call: Call) -> int:
     batches. The cost is predicted in gradients before it starts. Run the same command again to
     continue.
 
-    keys (= default)
-      nodes=NAME,PATTERN,...   outputs of which submodules (default: those with parameters directly
-                               below the module); * stays inside one part of a name, ** crosses its
-                               dots: layers.*,**.attn
-      output=NAME              which tensor of a structured output the loss gets: logits, or 0
-                               (default: all of it)
-      batch_dim=0              dimension of the examples in inputs (1 for batch_first=False)
-      steps=0,100              of a training: these only (default: every one that is yielded)
-      checkpoints=FILE,...     saved states, files or patterns (runs/step*.pt): one row each
-      batches=16               batches used of a loader
-      parts=NAME,...           of network, certificate, layers, groups, eigenvalues, density, trace,
-                               noise, batches (default: all)
-      eigenvalues=10  seed=42  device=cpu  threads=1  memory=1 (GiB for one measurement)
-      outputs=outputs/diagnose  name=MODULE-FUNCTION  force=false (measure again what is stored)
-
     Started by torchrun, the first process runs the target and measures, as if it were the only one;
     the others end.
 
     writes <outputs>/<name>/index.html, report.md, tables/*.csv, figures/*.png
     """
-    if not call.settings:
-        print(getdoc(diagnose_command))
+    request: Request = call.keys
+    if not request.target:
+        print(help_text(call))
         return 0
     if os.environ.get("RANK", "0") != "0":  # of torchrun
         return 0
     os.environ |= {name: size for name, size in ALONE.items() if name in os.environ}
-    request = parse(call.settings)
-    check_outputs(request.outputs)
-    request = replace(request, outputs=request.outputs.absolute())
+    check_outputs(request.folder)
     from runner.diagnose.experiment import diagnose
 
     console = sys.stdout

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from runner.contract import Cell, Context, Experiment, SettingError, Table, repo
 from runner.diagnose.parts import PARTS, Work, one_line
 from runner.diagnose.problem import Problem
 from runner.diagnose.report import Source, write
-from runner.diagnose.request import PARTS as NAMES, Request
+from runner.diagnose.settings import PARTS as NAMES, Request
 from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_randomness, snapshots
 from runner.report.collect import Missing
 from runner.run.guest import seed_streams
@@ -113,11 +113,12 @@ def diagnose(request: Request, tell: Callable[[str], None]) -> int:
         At Ctrl-C, after the report of the finished parts is written.
     """
     _prepare(request)
-    target = load(request.target)
+    target = load(request.place)
+    folder = request.folder  # the target may change the working folder
     given = snapshots(target, request.batches, request.device)
     if request.checkpoints:
-        given = at_checkpoints(given, request.checkpoints)
-    run = _Run(request, target, tell)
+        given = at_checkpoints(given, request.states)
+    run = _Run(request, target, folder, tell)
     try:
         run.measure_all(given)
     except (SettingError, KeyboardInterrupt):  # of a later snapshot: those before it stay
@@ -146,6 +147,7 @@ class _Run:
 
     request: Request
     target: Target
+    folder: Path
     tell: Callable[[str], None]
     job: Job | None = None
     cells: list[Stored] = field(default_factory=list)
@@ -181,7 +183,7 @@ class _Run:
         named = [(cell_id, str(cell.params["part"])) for cell_id, cell in job.cells()]
         missing = [part for cell_id, part in named if not store.has(cell_id, job.only_run)]
         self._require_layers(problem, missing)
-        claim_outputs(self.request.outputs)
+        claim_outputs(self.folder)
         if missing:
             stored = len(named) - len(missing)
             experiment: Diagnosis = job.experiment  # type: ignore[assignment]
@@ -221,11 +223,10 @@ class _Run:
         numbers."""
         request = self.request
         allowed = [part for part in NAMES if PARTS[part].allowed(problem)]
-        words = shlex.join(request.words) or f"target={request.target}"
-        source = Source(request.target, self.target.provenance, f"hess-run diagnose {words}")
+        source = Source(request.target, self.target.provenance, request.command)
         experiment = Diagnosis(
             content=problem.content(self.target.text),
-            nodes=request.nodes,
+            nodes=tuple(request.nodes),
             eigenvalues=request.eigenvalues,
             memory_gib=request.memory,
             output=request.output,
@@ -241,7 +242,7 @@ class _Run:
             request.name or re.sub(r"[^\w.-]", "_", self.target.name),
             experiment,
             request.seed,
-            request.outputs,
+            self.folder,
             threads=request.threads,
             device=request.device,
             force=request.force,

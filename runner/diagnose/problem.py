@@ -13,7 +13,7 @@ from torch import Tensor
 
 from runner.contract.experiment import torch_generator
 from runner.curvature import LayerOperator, ParameterOperator
-from runner.diagnose.request import Options
+from runner.diagnose.settings import Options
 from runner.diagnose.target import Snapshot
 
 TOGETHER = 8

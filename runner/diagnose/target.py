@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -177,7 +177,7 @@ def snapshots(target: Target, limit: int, device: str) -> Iterator[Snapshot]:
         raise SettingError("target: the function yielded nothing")
 
 
-def at_checkpoints(given: Iterator[Snapshot], files: tuple[str, ...]) -> Iterator[Snapshot]:
+def at_checkpoints(given: Iterator[Snapshot], files: Sequence[str]) -> Iterator[Snapshot]:
     """The first snapshot at each of some saved states. Raises SettingError."""
     snapshot = next(given)
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from runner.contract import SettingError, one_of
+from runner.contract import SettingError, one_of, setting
 from runner.files import sweep
 from runner.report.manifest import (
     NAME as MANIFEST,
@@ -13,10 +14,18 @@ from runner.report.manifest import (
     read_manifest,
 )
 from runner.run.command_line import Call
+from runner.run.keys import Outputs
 from runner.run.reports import earlier_cells
 from runner.store.archive import CELLS, published_root, report_folders, where_published
 from runner.store.job import check_outputs
 from runner.store.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Outputs):
+    """What is examined, and what is done with what is damaged."""
+
+    repair: bool = setting(False, help="rename damaged cells, so that the next run measures them")
 
 
 def store_command(call: Call) -> int:
@@ -30,9 +39,7 @@ def store_command(call: Call) -> int:
       hess-run store check outputs=outputs/run
     """
     one_of("store", call.words[0], ("check",))
-    repair = call.keys.get("repair", "false")
-    one_of("repair", repair, ("true", "false"))
-    return check_store(call.outputs, repair == "true")
+    return check_store(call.keys.folder, call.keys.repair)
 
 
 def check_store(root: Path, repair: bool = False) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Sequence
 
 from runner.contract import SettingError, described, plain, short
@@ -13,7 +12,7 @@ from runner.run.command_line import Call
 from runner.run.config.overrides import Arguments
 from runner.run.data import missing_data
 from runner.run.execute import run_jobs
-from runner.run.exit_status import FULL_ERROR, guarded, limit, limit_reached, was_interrupted
+from runner.run.exit_status import FULL_ERROR, Ended, limit, was_interrupted
 from runner.run.forecast import survey
 from runner.run.loop import end_on_sigterm, was_terminated
 from runner.run.reports import read_jobs, report_jobs
@@ -57,7 +56,7 @@ def _run(arguments: Arguments, jobs: Sequence[Job], quiet: bool) -> int:
         except (SettingError, KeyboardInterrupt):
             raise
         except Exception as error:
-            return _ended_early(error, jobs)
+            raise _early(error, jobs) from error
     return _report(jobs, lacking)
 
 
@@ -103,32 +102,25 @@ def quick_notice(jobs: Sequence[Job]) -> str:
     return f"profile=quick: {images}the grid is small and trainings are short; nothing is scored"
 
 
-def _ended_early(error: Exception, jobs: Sequence[Job]) -> int:
-    """One line about what ended a run, and the report of what is stored; the exit status."""
-    if was_interrupted(error):
-        raise KeyboardInterrupt from error
-    if FULL_ERROR:
-        raise error
-    if limit(error):
-        return limit_reached(error)
+def _early(error: Exception, jobs: Sequence[Job]) -> Ended:
+    """What ended a run, after the report of what is stored."""
+    if not (was_interrupted(error) or limit(error) or FULL_ERROR):
+        report_jobs(jobs)
     reason = short(described(error), 300)
-    say(
+    return Ended(
         f"the run ended early ({reason}); finished cells are stored. Run the same command "
         "again to go on."
     )
-    report_jobs(jobs)
-    return 1
 
 
 def report_status(jobs: Sequence[Job]) -> int:
-    """The exit status that the report of some jobs asks for; whatever ends it early is said in one
-    line."""
+    """The exit status that the report of some jobs asks for."""
     try:
-        return guarded(lambda: 0 if report_jobs(jobs) else 1)
+        return 0 if report_jobs(jobs) else 1
+    except (SettingError, OSError, MemoryError, KeyboardInterrupt):
+        raise
     except Exception as error:  # the cells are safe, the report is not there
         if was_terminated():  # swallowed by an import, say, which is then incomplete
             raise KeyboardInterrupt from error
-        if FULL_ERROR:
-            traceback.print_exc()
-        say(f"the report failed ({described(error)}); all cells are stored, see hess-run report")
-        return 1
+        line = f"the report failed ({described(error)}); all cells are stored, see hess-run report"
+        raise Ended(line) from error

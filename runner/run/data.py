@@ -41,15 +41,7 @@ def data_command(call: Call) -> int:
         print("\n".join(line for name in names or ARCHIVES for line in _listed(name)))
         return 0
     (name,) = names
-    from runner.data.images import DataError
-
-    try:
-        return _fetch(name) if verb == "fetch" else _verify_data(name)
-    except DataError as error:
-        raise SettingError(str(error)) from error
-    except OSError as error:
-        print(f"hess-run: {name}: {error}; run the same command again to go on", file=sys.stderr)
-        return 1
+    return _fetch(name) if verb == "fetch" else _verify_data(name)
 
 
 def _listed(name: str) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.contract import Experiment, quoted, typed_path
+from runner.contract import Experiment, quoted, setting, typed_path
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.execute import run
+from runner.run.keys import Keys
 from runner.store.job import Job, check_outputs, claim_outputs
 
 EXPERIMENT = "scalar_spectrum"
@@ -29,15 +30,22 @@ OURS = "dense"
 OUTPUTS = "outputs/demo"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Demo(Keys):
+    """Where the figure goes."""
+
+    outputs: str = setting(OUTPUTS, help="folder of the cells, the figure and the page")
+
+
 def demo_command(call: Call) -> int:
     """hess-run demo [outputs=PATH]
 
     Measures ten cells of scalar_spectrum (a few seconds, no data set): every Hessian eigenvalue of
     a ReLU network by the paper's formula and by automatic differentiation. Prints the claim, the
-    published and our values and the verdict, and draws the figure into PATH (default outputs/demo).
-    A second call only draws.
+    published and our values and the verdict, and draws the figure into PATH. A second call only
+    draws.
     """
-    return demo(typed_path("outputs", call.keys.get("outputs", OUTPUTS)))
+    return demo(typed_path("outputs", call.keys.outputs))
 
 
 def demo(outputs: Path) -> int:

@@ -31,12 +31,16 @@ class LimitReached(Exception):
     the limit."""
 
 
+class Ended(Exception):
+    """What ended a run or its report, in one line; its cause is the error of others."""
+
+
 def limit(error: BaseException | None) -> str:
     """The limit of the system behind an error, also one that a launcher hands on as text; "" for
     none."""
     if error is None:
         return ""
-    if isinstance(error, SettingError):
+    if isinstance(error, SettingError | Ended):
         return limit(error.__cause__)
     if isinstance(error, OSError):
         return next((name for name, (numbers, _) in LIMITS.items() if error.errno in numbers), "")
@@ -68,26 +72,30 @@ def guarded(action: Callable[[], int]) -> int:
     """Run an action; turn what can go wrong into one line and an exit status."""
     try:
         return call(action)
-    except SettingError as error:
-        if FULL_ERROR:
-            raise
-        if limit(error):
-            return limit_reached(error)
-        say(str(error))
-        return 2
     except KeyboardInterrupt:
         return interrupted()
-    except Stopped as error:
-        say(str(error))
-        return 1
     except Exception as error:
-        if was_interrupted(error):
-            return interrupted()
-        if limit(error):
-            return limit_reached(error)
-        if FULL_ERROR:
-            raise
-        return unexpected(error)
+        return _status_of(error)
+
+
+def _status_of(error: Exception) -> int:
+    """One line on an error, and the exit status."""
+    if was_interrupted(error):
+        return interrupted()
+    if limit(error):
+        return limit_reached(error)
+    if FULL_ERROR and not isinstance(error, Stopped):
+        raise error
+    if isinstance(error, SettingError | Stopped | Ended):
+        say(str(error))
+        return 2 if isinstance(error, SettingError) else 1
+    if isinstance(error, OSError):
+        return _file_in_the_way(error)
+    say(
+        f"a fault of this program: {short(described(error), 220)} ({where_raised(error)}); "
+        "finished cells are stored. HYDRA_FULL_ERROR=1 shows where it came from."
+    )
+    return 1
 
 
 def interrupted() -> int:
@@ -105,28 +113,24 @@ def interrupted() -> int:
 def limit_reached(error: Exception) -> int:
     """One line that names the limit of the system and what to do, status 1."""
     name = limit(error)
-    cause = error.__cause__ if isinstance(error, SettingError) else error
+    cause = error.__cause__ if isinstance(error, SettingError | Ended) else error
     last = described(cause or error).splitlines()[-1]
     detail = short(last.rpartition(f"{name}: ")[2], 160)
     say(f"{name} ({detail}); finished cells are stored. {LIMITS[name][1]} and run again.")
     return 1
 
 
-def unexpected(error: Exception) -> int:
-    """One line: what lies in the way of a file, by name; anything else is a fault of this
-    program."""
-    if isinstance(error, OSError) and error.filename:
-        path = short(error.filename2 or error.filename, 200)
-        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-            say(f"{path}: expected a path that can be used ({error.strerror}); choose another")
-            return 2
-        say(
-            f"{path}: {error.strerror}; finished cells are stored. Move it away or give access "
-            "to it, and run again."
-        )
+def _file_in_the_way(error: OSError) -> int:
+    """One line on what lies in the way of a file, by its name."""
+    if not error.filename:
+        say(f"{short(described(error), 220)}; run the same command again to go on")
         return 1
+    path = short(error.filename2 or error.filename, 200)
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        say(f"{path}: expected a path that can be used ({error.strerror}); choose another")
+        return 2
     say(
-        f"a fault of this program: {short(described(error), 220)} ({where_raised(error)}); "
-        "finished cells are stored. HYDRA_FULL_ERROR=1 shows where it came from."
+        f"{path}: {error.strerror}; finished cells are stored. Move it away or give access "
+        "to it, and run again."
     )
     return 1

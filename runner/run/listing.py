@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.contract import GROUPS, SettingError, quoted, short
+from runner.contract import GROUPS, SettingError, short
 from runner.report.costs import Cost, Costs, duration, price, total
 from runner.report.manifest import read_manifest
 from runner.run.command_line import Call
@@ -49,7 +49,7 @@ def list_command(call: Call) -> int:
         return 0
     elif call.settings:
         raise SettingError(_expected(pattern, call.settings[0]))
-    records = experiments(call.outputs, pattern or "".join(named))
+    records = experiments(call.keys.folder, pattern or "".join(named))
     lines = [*listing(records), *total_lines(records)]
     if published_root() is None:
         lines.append(where_published())
@@ -76,9 +76,7 @@ def _of_experiment(call: Call, name: str) -> int:
     from runner.run.reports import read_jobs
     from runner.run.settings import experiment_lines
 
-    words = [*([f"experiment={name}"] if name else []), *call.settings]
-    if "outputs" in call.keys:
-        words.append(quoted("outputs", call.keys["outputs"]))
+    words = [*([f"experiment={name}"] if name else []), *call.settings, *call.keys.word]
     _, jobs = read_jobs(replace(call, settings=tuple(words)))
     lines = experiment_lines(jobs[0].name, jobs[0].experiment)
     print("\n".join([*lines, "", *cell_lines(planned(jobs))]))

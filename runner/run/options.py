@@ -28,45 +28,16 @@ SWITCHES = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses a command line with one line. keys: those that are written without dashes."""
-
-    def __init__(self, argv: Sequence[str], keys: Collection[str]) -> None:
-        super().__init__(prog="hess-run", add_help=False, allow_abbrev=False)
-        self.argv = argv
-        self.keys = keys
+    """Refuses a command line with one line."""
 
     def error(self, message: str) -> NoReturn:
-        names = [word.partition("=")[0] for word in self.argv]
-        for name in names:
-            if name in CLOSED:
-                raise SettingError(
-                    f"{name} cannot be set; add a folder of your own with --config-dir DIR"
-                )
-        known = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        wrong = ""
-        for word, name in zip(self.argv, names, strict=True):
-            if re.match(r"--?[a-z]", word) and name not in known:
-                wrong = word
-                break
-        flag, _, value = wrong.partition("=")
-        name = flag.lstrip("-")
-        if name in ("pdf", "svg"):
-            raise SettingError(
-                f"--{name}: write figures={name}, "
-                f"as in hess-run report experiment=NAME figures={name}"
-            )
-        if name in self.keys:
-            value = value or ("true" if name in ("force", "repair") else "VALUE")
-            raise SettingError(f"{short(wrong)}: write {name}={short(value)}, without dashes")
-        hint = ""
-        if wrong.startswith("--"):
-            hint = did_you_mean(wrong, known)
-        raise SettingError(f"{short(message, 160)}{hint}; see hess-run --help")
+        raise SettingError(f"{short(message, 160)}; see hess-run --help")
 
 
 def read_options(argv: Sequence[str], keys: Collection[str]) -> argparse.Namespace:
-    """The options of a command line, and its other words as `words`. Raises SettingError."""
-    parser = _Parser(argv, keys)
+    """The options of a command line, and its other words as `words`. keys: those that are written
+    without dashes. Raises SettingError."""
+    parser = _Parser(prog="hess-run", add_help=False, allow_abbrev=False)
     for names in SWITCHES:
         parser.add_argument(*names, action="store_true")
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
@@ -74,7 +45,26 @@ def read_options(argv: Sequence[str], keys: Collection[str]) -> argparse.Namespa
     parser.add_argument("--package", "-p")
     parser.add_argument("--config-dir", "-cd")
     parser.add_argument("words", nargs="*")
-    return parser.parse_intermixed_args(list(argv))
+    options, unknown = parser.parse_known_intermixed_args(list(argv))
+    if unknown:
+        raise SettingError(_unknown(unknown[0], keys, list(parser._option_string_actions)))
+    return options
+
+
+def _unknown(option: str, keys: Collection[str], known: Sequence[str]) -> str:
+    """What is said of an option that there is not."""
+    flag, _, value = option.partition("=")
+    name = flag.lstrip("-")
+    if flag in CLOSED:
+        return f"{flag} cannot be set; add a folder of your own with --config-dir DIR"
+    if name in ("pdf", "svg"):
+        command = f"hess-run report experiment=NAME figures={name}"
+        return f"--{name}: write figures={name}, as in {command}"
+    if name in keys:
+        value = value or ("true" if name in ("force", "repair") else "VALUE")
+        return f"{short(option)}: write {name}={short(value)}, without dashes"
+    hint = did_you_mean(option, known) if option.startswith("--") else ""
+    return f"unrecognized arguments: {short(option)}{hint}; see hess-run --help"
 
 
 def _configuration(options: argparse.Namespace) -> list[str]:

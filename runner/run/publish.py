@@ -36,7 +36,7 @@ def publish_command(call: Call) -> int:
     For maintainers: merges finished cells and their report into the published results. git diff
     shows what has changed, and git restore takes it back.
     """
-    print("\n".join(publish(call.words[0], call.settings, call.outputs)))
+    print("\n".join(publish(call.words[0], call.settings, call.keys.folder)))
     return 0
 
 

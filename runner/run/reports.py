@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from runner import results
-from runner.contract import SettingError, described, quoted, short
+from runner.contract import SettingError, described, quoted, setting
 from runner.files import sweep
 from runner.report.costs import duration
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import files
 from runner.run.config.overrides import Arguments
+from runner.run.keys import Keys
 from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
 from runner.store.job import Job, check_outputs, is_claimed
 from runner.store.store import Store
 from runner.store.upkeep import cells_as_folders
 
-SMALLEST = 1.5
-LARGEST = 40.0
-"""Width and height of a figure in inches that can be asked for."""
 PACKING = "06fc71c5"
 """The last commit that reads cells that are folders; a run there that measures stores them as zip
 files."""
@@ -121,25 +119,39 @@ def say_step(line: str) -> None:
         print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drawing(Keys):
+    """What is drawn next to a report."""
+
+    figure: str = setting("", help="name of one that is drawn alone")
+    figures: str = setting("png", choices=("png", "pdf", "svg"), help="format, next to PNG")
+    figure_width: float = setting(
+        0.0, off=0, at_least=1.5, at_most=40, unit="inches", help="0 for its own; a further file"
+    )
+    figure_height: float = setting(0.0, off=0, at_least=1.5, at_most=40, unit="inches")
+
+    @property
+    def alone(self) -> list[str]:
+        """The keys that are about figures of one experiment."""
+        named = ("figure", "figure_width", "figure_height")
+        return [name for name in named if getattr(self, name)]
+
+
 def report_command(call: Call) -> int:
-    """hess-run report [experiment=NAME] [key=value ...] [figure=NAME] [figures=pdf|svg]
-    [figure_width=INCHES] [figure_height=INCHES]
+    """hess-run report [experiment=NAME] [key=value ...]
 
     Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of
     settings or, without experiment, of every experiment that has any. Measures nothing, and leaves
-    what is up to date as it is. figure: draw that one alone; figures: as PDF or SVG, next to what
-    is there. figure_width, figure_height: in another size, as further files next to the report's.
+    what is up to date as it is. With a key of its own only figures are drawn.
 
       hess-run report                                everything below outputs/
       hess-run report experiment=ws_bound outputs=outputs/run
       hess-run report experiment=ws_bound figure=fig11_width figure_width=5 figures=pdf
     """
-    figure = call.keys.get("figure", "")
-    suffix = call.keys.get("figures", "png")
+    asked: Drawing = call.keys
     one = any(word.startswith("experiment=") for word in call.settings)
-    for key in ("figure", "figure_width", "figure_height"):
-        if key in call.keys and not one:
-            raise SettingError(f"{key}: expected experiment=NAME next to it")
+    if asked.alone and not one:
+        raise SettingError(f"{asked.alone[0]}: expected experiment=NAME next to it")
     jobs = read_jobs(call)[1] if one else stored_jobs(call)
     if not jobs:
         print(
@@ -148,16 +160,14 @@ def report_command(call: Call) -> int:
         )
         return 0
     any_seed = not any(word.startswith("seed=") for word in call.settings)
-    if call.keys:
+    if asked != Drawing():
         from runner.report.update import draw
         from runner.report.write import write_overview
 
-        size = _inches(call, "figure_width"), _inches(call, "figure_height")
+        size = asked.figure_width, asked.figure_height
+        about: Any = {"figure": asked.figure, "suffix": asked.figures, "size": size}
         for job in jobs:
-            drawn = draw(
-                [job], config.protocol, figure=figure, suffix=suffix, any_seed=any_seed, size=size
-            )
-            print("\n".join(drawn))
+            print("\n".join(draw([job], config.protocol, any_seed=any_seed, **about)))
         for outputs in {job.outputs for job in jobs}:
             write_overview(outputs)
         return 0
@@ -167,20 +177,6 @@ def report_command(call: Call) -> int:
         print(results.damage_line(left_out))
     made = report_jobs(jobs, any_seed, partial=True)
     return 0 if made and not left_out else 1
-
-
-def _inches(call: Call, key: str) -> float:
-    """A length of a figure, 0 where none is given."""
-    text = call.keys.get(key, "")
-    try:
-        length = float(text or 0)
-    except ValueError:
-        length = math.nan
-    if text and not SMALLEST <= length <= LARGEST:
-        raise SettingError(
-            f"{key}: expected inches from {SMALLEST:g} to {LARGEST:g}, found {short(text)}"
-        )
-    return length
 
 
 def stored_jobs(call: Call) -> list[Job]:

@@ -42,10 +42,7 @@ def kind_lines(group: str, name: str) -> list[str]:
     """The page of a choice of a group. Raises SettingError where there is none."""
     path = files.find(group, name)
     cls = files.kind_class(group, name)
-    default = {
-        f.name: f.default_factory() if callable(f.default_factory) else f.default
-        for f in dataclasses.fields(cls)
-    }
+    default = {f.name: default_of(f) for f in dataclasses.fields(cls)}
     users = []
     for experiment in files.experiment_names():
         try:
@@ -56,6 +53,16 @@ def kind_lines(group: str, name: str) -> list[str]:
     table = _table(cls, {**default, **files.load(path)}, group) or ["  no settings of its own"]
     taken = f"taken by: {', '.join(users) or 'none'}"
     return [f"{group}={name}", *_head(cls), "", *table, "", taken]
+
+
+def key_lines(cls: Any) -> list[str]:
+    """A line for each key of a command."""
+    return _table(cls, {f.name: default_of(f) for f in dataclasses.fields(cls)})
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The value of a field that is not set."""
+    return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def _head(cls: type) -> list[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from runner.contract import Cell, SettingError, described, short, whole_number
+from runner.contract import Cell, SettingError, described, setting, short
 from runner.run.command_line import Call
 from runner.run.exit_status import limit
+from runner.run.keys import Keys
 from runner.run.loop import measure
 from runner.run.progress import Progress
 from runner.run.reports import read_jobs
@@ -26,28 +27,24 @@ TOLERANCE = 1e-6
 wrong."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sample(Keys):
+    """What is measured again, and how it is compared."""
+
+    sample: int = setting(3, at_least=0, help="cells; 0 for all")
+    tolerance: float = setting(TOLERANCE, at_least=0, help="relative")
+
+
 def verify_command(call: Call) -> int:
     """hess-run [-m] verify experiment=NAME [key=value ...] [sample=3] [tolerance=1e-6]
 
     Measures a random sample of the stored cells again, outside the store, and compares every table
-    with the stored one. Names the first field that differs by more than the relative tolerance;
-    sample=0 takes all cells. Exit status 1 if any cell differs. Times (columns of seconds) are not
-    compared.
+    with the stored one. Names the first field that differs by more than the relative tolerance.
+    Exit status 1 if any cell differs. Times (columns of seconds) are not compared.
 
       hess-run verify experiment=scalar_spectrum sample=5
     """
-    sample = whole_number("verify: sample", call.keys.get("sample", "3"))
-    try:
-        tolerance = float(call.keys.get("tolerance", TOLERANCE))
-    except ValueError as error:
-        raise SettingError(
-            f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})"
-        ) from error
-    if sample < 0 or not 0 <= tolerance < math.inf:
-        raise SettingError(
-            f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}"
-        )
-    return verify_jobs(read_jobs(call)[1], sample, tolerance)
+    return verify_jobs(read_jobs(call)[1], call.keys.sample, call.keys.tolerance)
 
 
 def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE) -> int:

@@ -45,7 +45,7 @@ def why_command(call: Call) -> int:
       hess-run why outputs/ws_bound/figures/fig02_bound_and_eigenvalue.png
       hess-run why outputs/ws_bound/scorecard.csv:4
     """
-    answers = why(call.words[0], call.outputs)
+    answers = why(call.words[0], call.keys.folder)
     if call.json:
         print(json.dumps([answer.record() for answer in answers], indent=1))
     else:

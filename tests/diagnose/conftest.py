@@ -6,9 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from runner.contract import quoted
 from runner.diagnose.experiment import diagnose as measure
 from runner.diagnose.report import DiagnosisAnalysis
-from runner.diagnose.request import parse
+from runner.diagnose.settings import Request
+from runner.run.keys import read_keys
 from tests.diagnose import targets
 
 FIGURES = DiagnosisAnalysis.figures
@@ -29,7 +31,8 @@ def diagnose(
 ) -> tuple[int, list[str], Path]:
     """(exit status, lines, folder of the diagnosis) of a target."""
     said: list[str] = []
-    request = parse([f"target={file}:{function}", f"outputs={folder}", "name=it", *words])
+    where = [quoted("target", f"{file}:{function}"), quoted("outputs", folder)]
+    request = read_keys(Request, [*where, "name=it", *words])
     status = measure(request, tell or said.append)
     return status, said, folder / "it"
 

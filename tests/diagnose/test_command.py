@@ -14,7 +14,8 @@ from runner import cli
 from runner.contract import SettingError
 from runner.curvature import Dag, exact_blocks
 from runner.diagnose.experiment import diagnose as measure
-from runner.diagnose.request import parse
+from runner.diagnose.settings import Request
+from runner.run.keys import read_keys
 from runner.store.job import check_outputs
 from tests.curvature.oracles import flat_gradient
 from tests.diagnose import targets
@@ -35,12 +36,12 @@ target=tests.diagnose.targets | expected package.module:function
 target=tests.diagnose.target:batch | cannot be imported: ModuleNotFoundError
 btach | did you mean batch?
 three | has no function three
-batch nodse=1 | did you mean nodes=?
+batch nodse=1 | did you mean nodes?
 batch nodes=7 | no submodule is called '7'
 batch seed=x | seed: expected a whole number, found 'x'
 batch memory=0 | memory: expected a value above zero
-batch force=maybe | expected one of true, false
-batch steps=a | steps: expected a whole number
+batch force=maybe | expected true or false
+batch steps=a | steps: expected a list of whole numbers
 batch parts=layres | did you mean layers?
 batch device=gpu0 | device: gpu0 cannot be used
 batch outputs=/dev/null | found the file
@@ -81,8 +82,8 @@ def test_a_mistake_is_one_line_and_nothing_is_written(words, expected, tmp_path,
     first, *rest = words
     target = first if "=" in first else f"target=tests.diagnose.targets:{first}"
     with refusal(re.escape(expected), SettingError):
-        request = parse([target, *rest])
-        check_outputs(request.outputs)
+        request = read_keys(Request, [target, *rest])
+        check_outputs(request.folder)
         measure(request, lambda line: None)
     assert list(tmp_path.iterdir()) == []
 
@@ -93,7 +94,7 @@ def test_help(words, capsys):
         cli.main(words)
     assert ending.value.code == 0
     out = capsys.readouterr().out
-    assert "target=package.module:function" in out and "layers" in out
+    assert "target=package.module:function" in out and "one of network" in out
 
 
 def test_tables_hold_what_the_engine_measures(tmp_path):

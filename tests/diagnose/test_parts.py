@@ -11,7 +11,7 @@ from runner.diagnose import parts
 from runner.diagnose.experiment import predict
 from runner.diagnose.parts import PARTS
 from runner.diagnose.problem import Problem
-from runner.diagnose.request import Options
+from runner.diagnose.settings import Options
 from runner.diagnose.target import Snapshot
 from tests.curvature.module_cases import UNet
 from tests.curvature.oracles import parameter_matrix

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from runner.diagnose.problem import Problem, content_of
-from runner.diagnose.request import Options
+from runner.diagnose.settings import Options
 from runner.diagnose.target import Snapshot
 from tests.diagnose import targets
 

@@ -10,7 +10,7 @@ import pytest
 
 from runner import cli
 from runner.run import config
-from runner.run.command_line import VERBS, parse
+from runner.run.command_line import COMMANDS as KNOWN, parse
 from tests import ROOT
 from tests.run.test_clone import assert_unchanged, in_clone
 
@@ -49,7 +49,7 @@ def test_every_command_is_understood(command, capsys):
         assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.M)
     elif words[0] == "diagnose":
         assert (ROOT / words[1].removeprefix("target=").partition(":")[0]).is_file()
-    elif words[0] in VERBS:
+    elif words[0] in KNOWN:
         assert cli.dispatch([words[0], "--help"]) == 0
     else:
         assert config.build_jobs(parse(words).arguments())

@@ -44,6 +44,7 @@ SHOWN = mistakes("""
 -sc query=bash | experiment=toy
 list --help | hess-run list
 report --help | hess-run report
+report --help | one of png, pdf, svg
 data --help | hess-run data
 experiment=toy --help | toy: Toy
 experiment=toy --help | one of round, square
@@ -102,6 +103,7 @@ data fetch cifar11 | did you mean cifar10
 --cfg job --package nope experiment=toy | package 'nope' not found in config
 experiment=toy ~seed | seed cannot be removed; set it with seed=VALUE
 experiment=toy ~experiment | experiment cannot be removed; set it with experiment=NAME
+experiment=toy ~dataset | dataset cannot be removed: toy needs one; choose with dataset=NAME
 experiment=toy --force | --force: write force=true, without dashes
 experiment=toy --seed | --seed: write seed=VALUE, without dashes
 toy | did you mean experiment=toy?
@@ -129,11 +131,13 @@ experiment=toy seed=00042 | seed: expected a whole number, found '00042'
 experiment=toy width=[+1] | width: expected a number of digits alone
 experiment=toy scale=nan | experiment.scale: expected a finite number, found nan
 experiment=toy dataset.variance=inf | dataset.variance: expected a finite number
-verify experiment=toy sample=1_0 | verify: sample: expected a whole number
-verify experiment=toy tolerance=inf | expected sample and tolerance
+verify experiment=toy sample=1_0 | sample: expected a number of digits alone
+verify experiment=toy tolerance=inf | tolerance: expected a finite number
 report figure=5 | figure: expected experiment=NAME next to it
-report experiment=toy figure=x figure_width=1 | figure_width: expected inches from 1.5 to 40
-report experiment=toy figure=x figure_height=tall | figure_height: expected inches from 1.5 to 40
+report experiment=toy figure=x figure_width=1 | expected 0, or a value of at least 1.5
+report experiment=toy figure=x figure_height=tall | figure_height: expected a number, found 'tall'
+verify experiment=toy sample=3,4 | sample: expected one value
+report figures=gif experiment=toy | expected one of png, pdf, svg
 experiment=toy outputs=~nobody_of_this_name/x | hess-run: outputs: expected a home folder
 -m experiment=toy seed=range(0,1000) width=range(1,1001) | at most 100,000 jobs, found 1,000,000
 -m experiment=toy seed=range(0,inf) | seed: expected a sweep of at most 100,000 jobs

@@ -50,7 +50,7 @@ def test_a_tilde_is_the_home_folder_in_every_path(command, monkeypatch):
 def test_any_path_is_a_word_of_the_grammar(path, toy_conf):
     words = config.arguments(["experiment=toy", quoted("outputs", f"./{path}")])
     assert config.build_jobs(words)[0].outputs == typed_path("outputs", f"./{path}")
-    assert parse(["list", quoted("outputs", path)]).keys["outputs"] == path
+    assert parse(["list", quoted("outputs", path)]).keys.outputs == path
 
 
 @pytest.mark.parametrize("path", ["a, b", "{y}"])

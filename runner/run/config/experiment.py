@@ -112,6 +112,12 @@ def _check(word: Word, name: str) -> None:
     written = override.input_line.lstrip("+~").partition("=")[0]
     if first not in KNOWN_KEYS or (rest and first in (*TOP_LEVEL, "profile")) or override.package:
         raise SettingError(_unknown(written, name))
+    if word.key in takes(experiment_class(name)) and override.is_delete():
+        known = ", ".join(files.fitting(experiment_class(name), word.key))
+        raise SettingError(
+            f"{word.key} cannot be removed: {name} needs one; choose with {word.key}=NAME; "
+            f"known: {known}"
+        )
     if word.key in files.OPTIONS and not override.is_delete():
         if word.value is None or isinstance(word.value, list | dict):
             known = ", ".join(files.choices(word.key))

@@ -103,7 +103,7 @@ def _check_word(word: str) -> None:
         )
 
 
-def _readable(word: str) -> str:
+def readable(word: str) -> str:
     """An override with a value of foreign characters (ü, ~, a typographic quote) in quotes."""
     key, _, value = word.partition("=")
     foreign = re.search(FOREIGN, value) and not re.search(GRAMMAR, value)
@@ -113,7 +113,7 @@ def _readable(word: str) -> str:
 def qualified(words: Sequence[str]) -> list[str]:
     """The overrides with an experiment's own keys in full: hidden=3 is experiment.hidden=3."""
     names: list[str] = []
-    words = [_readable(word) for word in words]
+    words = [readable(word) for word in words]
     for word in words:
         if word.startswith("experiment="):
             names += [value.partition("=")[2] for value in read(word).values()][:MOST_JOBS]
