@@ -166,7 +166,7 @@ def counted(make: Callable[[], T], there: Iterable[Tensor]) -> tuple[T, float]:
     try:
         with torch.autograd.graph.saved_tensors_hooks(pack, itemgetter(0)):
             return make(), total
-    except MeasurementError:  # torch.func allows no such hooks
+    except (MeasurementError, RuntimeError):  # torch.func allows no such hooks
         return make(), math.nan
 
 

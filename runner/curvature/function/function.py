@@ -222,10 +222,10 @@ class Function:
             if point.wide:
                 self.record.narrowed.update(narrowing([loss]))
             wrt = list(leaves.values())
-            slopes = gradients(loss, wrt, graph=bool(directions))
-            flat = joined(slopes)
-            products = [joined(gradients(flat, wrt, v)) for v in directions]
-        return Evaluated(loss.detach(), flat.detach(), products)
+            slopes = gradients([loss], wrt, graph=bool(directions))
+            pieces = [[*divided(v, point.values).values()] for v in directions]
+            products = [joined(gradients(slopes, wrt, of_one)) for of_one in pieces]
+        return Evaluated(loss.detach(), joined(slopes).detach(), products)
 
 
 NETWORK = "the network or its loss"
@@ -276,14 +276,17 @@ def backward(values: Any, wrt: Tensors, weights: Tensors, graph: bool = False) -
     )
 
 
-def gradients(value: Tensor, wrt: Tensors, weights: Any = None, graph: bool = False) -> Tensors:
-    """Of a scalar or with weights, zero where there is no dependence."""
-    if not value.requires_grad:
+def gradients(
+    values: Tensors, wrt: Tensors, weights: Tensors | None = None, graph: bool = False
+) -> Tensors:
+    """Of sum_i weights_i . values_i, or of the sum of the values; zero where there is no
+    dependence."""
+    linked = [i for i, value in enumerate(values) if value.requires_grad]
+    if not linked:
         return [torch.zeros_like(t) for t in wrt]
+    given = [torch.ones_like(value) for value in values] if weights is None else weights
     try:
-        found = backward(
-            [value], wrt, [torch.ones_like(value) if weights is None else weights], graph
-        )
+        found = backward([values[i] for i in linked], wrt, [given[i] for i in linked], graph)
     except RuntimeError as error:
         raise _of_gradient(error) from error
     filled = []

@@ -63,9 +63,9 @@ def noise(function: Function, values: Values, seed: int) -> Tensor:
     like = Flat(values)
     count = min(like.size, PERIOD)
     drawn = _drawn(seed, count).to(like.device, like.dtype)
-    step = drawn.repeat(-(-like.size // count))[: like.size]
-    function.variables.scale(divided(step, values), values)
-    return step
+    steps = divided(drawn.repeat(-(-like.size // count))[: like.size], values)
+    function.variables.scale(steps, values)
+    return joined([*steps.values()])
 
 
 @lru_cache(maxsize=8)
@@ -126,7 +126,7 @@ def own_parameters(function: Function, batch: Batch) -> Own:
         loss = function.evaluate(batch)[1]
         found = []
         if live:
-            found = gradients(loss, list(live.values()))
+            found = gradients([loss], list(live.values()))
     slopes = {}
     for name, g in zip(live, found, strict=True):
         slope = g.detach()

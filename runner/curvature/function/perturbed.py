@@ -25,7 +25,7 @@ class Perturbed(NamedTuple):
 
     def spread(self, e: Tensor, like: Tensor) -> Tensor | None:
         """e for every example of the output `like`; None where it does not fit."""
-        if torch._C._functorch.is_functorch_wrapped_tensor(like) or like.shape == self.shape:
+        if like.shape == self.shape:
             return e
         if self.dim is None or like.dim() <= self.dim:
             return None

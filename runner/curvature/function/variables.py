@@ -51,7 +51,7 @@ class Parameters:
         """What stands in for each parameter, by its identity."""
         found = {id(self.originals[name]): value for name, value in values.items()}
         for name in self.complex:
-            found[id(self.originals[name])] = _as_complex(values[name])
+            found[id(self.originals[name])] = torch.view_as_complex(values[name])
         return found
 
     @contextmanager
@@ -68,12 +68,6 @@ class Parameters:
             steps[name][rows] = 0
 
 
-def _as_complex(pairs: Tensor) -> Tensor:
-    """Pairs of real numbers as complex ones; torch.view_as_complex asks for an even place in
-    memory, of a direction as well."""
-    return torch.complex(*pairs.unbind(-1))
-
-
 def _padding_rows(module: nn.Module, originals: Mapping[str, Tensor]) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = {}
     names = {id(p): name for name, p in originals.items()}
@@ -85,21 +79,19 @@ def _padding_rows(module: nn.Module, originals: Mapping[str, Tensor]) -> dict[st
     return rows
 
 
-Seen = tuple[tuple[int, ...], torch.dtype, torch.device, bool]
-Record = dict[str, Seen]
-"""Shape, dtype, device of each call's output, and whether it was seen inside a torch.func
-transform."""
+Kind = tuple[tuple[int, ...], torch.dtype, torch.device]
+Record = dict[str, Kind]
+"""Shape, dtype and device of each call's output."""
 T = TypeVar("T")
 
 
-def seen(output: Tensor) -> Seen:
+def kind_of(output: Tensor) -> Kind:
     if output.is_nested:
         raise MeasurementError(
             "a layer returns a nested tensor, to which no perturbation of one shape can be added: "
             "pad the sequences to one length"
         )
-    inside = torch._C._functorch.is_functorch_wrapped_tensor(output)
-    return tuple(output.shape), output.dtype, output.device, inside
+    return tuple(output.shape), output.dtype, output.device
 
 
 class Perturbations:
@@ -130,7 +122,9 @@ class Perturbations:
         return found
 
     def with_slopes(
-        self, evaluate: Callable[[], Tensor], slopes: Callable[[Tensor, list[Tensor]], list[Tensor]]
+        self,
+        evaluate: Callable[[], Tensor],
+        slopes: Callable[[list[Tensor], list[Tensor]], list[Tensor]],
     ) -> Values:
         """Outputs of the layers next to the slopes of a value by them, each scaled to 1."""
         outputs: Values = {}
@@ -144,7 +138,7 @@ class Perturbations:
             return output + shifts[name]
 
         with self._hooked(shift):
-            by_output = slopes(evaluate(), [*shifts.values()])
+            by_output = slopes([evaluate()], [*shifts.values()])
         found = {}
         for name, slope in zip(outputs, by_output, strict=True):
             found[name] = torch.stack([_scaled(outputs[name]), _scaled(slope)], -1)
@@ -162,22 +156,21 @@ class Perturbations:
         first."""
         if not whole:
             raise MeasurementError(f"none of the layers {some(self.picks)} is called: name others")
-        open_names = {name for name, (_, _, _, inside) in whole.items() if not inside}
         found: dict[str, Perturbed] = {}
         for record, count in fewer():
-            for name in open_names - set(found):
+            for name in whole.keys() - found.keys():
                 place = None
                 if name in record:
                     place = placed_by(whole[name][0], record[name][0], examples, count)
                 if place is not None:
                     found[name] = place
-            if len(found) == len(open_names):
+            if len(found) == len(whole):
                 break
         if repeated := [name for name, place in found.items() if place.outer]:
             some_outputs, count, rolled = outputs()
-            for name in repeated:
+            for name in some_outputs.keys() & repeated:
                 found[name] = found[name].arranged(some_outputs[name], count, rolled[name])
-        for name, (shape, dtype, device, _) in whole.items():
+        for name, (shape, dtype, device) in whole.items():
             place = found.get(name, Perturbed(shape, None))
             self.places[name] = place
             real = (*place.shape, 2) if dtype.is_complex else place.shape
@@ -185,7 +178,7 @@ class Perturbations:
             self.values[name] = torch.zeros(real, dtype=wide, device=device)
         self.groups = slices_of({name: e.numel() for name, e in self.values.items()})
         self.members = {name: (name,) for name in self.values}
-        self.complex = {name for name, (_, dtype, _, _) in whole.items() if dtype.is_complex}
+        self.complex = {name for name, (_, dtype, _) in whole.items() if dtype.is_complex}
 
     @property
     def uncalled(self) -> list[str]:
@@ -202,7 +195,7 @@ class Perturbations:
                 return None
             e = values[name]
             if name in self.complex:
-                e = _as_complex(e)
+                e = torch.view_as_complex(e)
             place = self.places[name]
             spread = place.spread(e, output)
             if spread is None:

@@ -25,13 +25,19 @@ def joined(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def divided(vector: Tensor, like: Mapping[K, Tensor]) -> dict[K, Tensor]:
-    """The pieces of a vector in the shapes and types of tensors, views where the types agree."""
+    """The pieces of a vector in the shapes and types of tensors."""
     pieces = torch._C._nn.unflatten_dense_tensors(vector, [*like.values()])
-    found = dict(zip(like, pieces, strict=True))
+    found = dict(zip(like, map(_at_even_place, pieces), strict=True))
     for name, t in like.items():
         if t.dtype != vector.dtype:
             found[name] = found[name].to(t.dtype)
     return found
+
+
+def _at_even_place(piece: Tensor) -> Tensor:
+    """A piece, copied where its place in memory is odd, of which `torch.view_as_complex` makes
+    nothing."""
+    return piece.clone() if piece.storage_offset() % 2 else piece
 
 
 def norm(vector: Tensor) -> float:
@@ -72,10 +78,12 @@ class Flat:
     def split(self, rows: Tensor) -> list[Tensor]:
         """Vectors (n,) or (k, n) as one tensor for each variable."""
         if rows.dim() == 1:
-            found = torch._C._nn.unflatten_dense_tensors(rows, self.like)
+            pieces = torch._C._nn.unflatten_dense_tensors(rows, self.like)
+            found = [*map(_at_even_place, pieces)]
         else:
-            parts = zip(rows.split(self.numbers, -1), self.like, strict=True)
-            found = [part.view((len(rows), *t.shape)) for part, t in parts]
+            parts = torch.split_with_sizes_copy(rows, self.numbers, -1)
+            shapes = [(len(rows), *shape) for shape in self.shapes]
+            found = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
         if self.mixed:
             found = [part.to(dtype) for part, dtype in zip(found, self.dtypes, strict=True)]
         return found

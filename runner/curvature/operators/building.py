@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from runner.curvature.function.data import Batch, layouts
 from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.function.function import Function, NotScalar, Point, gradients
-from runner.curvature.function.variables import Perturbations, Record, seen
+from runner.curvature.function.variables import Perturbations, Record, kind_of
 from runner.curvature.function.vectors import Values
 from runner.curvature.function.weights import adds_up
 from runner.curvature.operators.checked import Verdicts
@@ -115,7 +115,7 @@ def record_layers(function: Function, data: Data) -> None:
         n = layout.examples
         shares = ((0, n - 1), (0, 1), (n - 1, n), (0, (n + 1) // 2))
         for start, stop in shares:
-            yield _recorded(function, layout.cut(batch, start, stop), seen), stop - start
+            yield _recorded(function, layout.cut(batch, start, stop), kind_of), stop - start
 
     def outputs() -> tuple[Values, int, Values]:
         assert layout is not None
@@ -124,7 +124,7 @@ def record_layers(function: Function, data: Data) -> None:
         return _with_slopes(function, few), part.examples, rolled
 
     examples = 1 if layout is None else layout.examples
-    variables.settle(_recorded(function, batch, seen), examples, fewer, outputs)
+    variables.settle(_recorded(function, batch, kind_of), examples, fewer, outputs)
     for name in variables.uncalled:
         if name in variables.asked:
             raise MeasurementError(
@@ -162,7 +162,7 @@ def _with_slopes(function: Function, piece: Batch) -> Values:
 
 
 def _recorded(function: Function, piece: Batch, see: Callable[[Tensor], T]) -> dict[str, T]:
-    """What is seen of the outputs of the layers on some examples."""
+    """What `see` gives of the outputs of the layers on some examples."""
     variables = function.variables
     assert isinstance(variables, Perturbations)
 

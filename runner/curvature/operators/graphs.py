@@ -103,9 +103,7 @@ class Graphs:
         chosen = None
         saved = SECOND * self.function.saved / data.tried
         if math.isnan(saved):
-            piece = self._piece(sizes[0])
-            with self._inside():
-                saved = counted(lambda: self._graph(piece), self.leaves.values())[1] / sizes[0]
+            saved = counted(lambda: self._made(sizes[0]), self.leaves.values())[1] / sizes[0]
         if not math.isnan(saved):
             chosen = small(saved, counts, vectors, budget)
         if chosen is None:
@@ -118,6 +116,11 @@ class Graphs:
     def _piece(self, size: int) -> Piece:
         batch: Batch = self.data.few(size)
         return Piece((0, 0), batch, 1.0)
+
+    def _made(self, size: int) -> Graph:
+        """The graph of some examples."""
+        with self._inside():
+            return self._graph(self._piece(size))
 
     def _evaluated(self, chunk: int, room: int) -> int:
         """Examples whose loss alone fits the memory: at least those of a product."""

@@ -171,7 +171,7 @@ class FactoredGraph:
         pieces = divided(outputs, dict(zip(self._read, self.outputs, strict=True)))
         leaves = {key: piece.detach().requires_grad_() for key, piece in pieces.items()}
         loss = self._loss_at(self._all_copies | leaves)
-        return joined(gradients(loss, [*leaves.values()])).detach()
+        return joined(gradients([loss], [*leaves.values()])).detach()
 
     def pull(self, cotangents: Tensors, batched: bool) -> Images:
         """J^T w, times the weight."""

@@ -177,6 +177,60 @@ def test_complex_outputs_of_layers_are_perturbed_as_pairs():
     assert verify(operator).ok
 
 
+def filtered(m, t):
+    """By complex numbers that are kept as pairs."""
+    spectrum = torch.fft.fft(m.first(t + m.shift)) * torch.view_as_complex(m.pairs)
+    return m.last(torch.view_as_real(spectrum.tanh()).flatten(1))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_pairs_at_an_odd_place_of_the_vector_are_read_as_complex_numbers(part):
+    shift, pairs = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(4, 2))
+    parts = {"first": nn.Linear(3, 4), "last": nn.Linear(8, 2)}
+    module = Own(filtered, shift=shift, pairs=pairs, **parts).double()
+    x, y = normal(5, 3), torch.arange(5) % 2
+    operator = ParameterOperator(module, CROSS, (x, y), ["shift", "pairs", "last"], part)
+    n = operator.shape[0]
+    together = operator.dense()
+    alone = torch.stack([operator @ column for column in torch.eye(n).double()], 1)
+    assert n % 2 and relative(alone, together) < 1e-12 and "vectors together" in repr(operator)
+    v = normal(n + 1)[1:]
+    assert relative(operator @ v, together @ v) < 1e-12
+    assert verify(operator).ok
+
+
+# ------------------------------------------------------------------ torch.func inside a network
+
+
+def laplacian(m, x):
+    """Of a network as function of its input, next to its slope (a PINN)."""
+    value = lambda t: m.net(t).sum()  # noqa: E731
+    bent = torch.vmap(lambda t: torch.func.hessian(value)(t).trace())(x)
+    return torch.cat([torch.vmap(torch.func.grad(value))(x), bent.unsqueeze(1)], 1)
+
+
+FUNCTIONS = {
+    "laplacian": laplacian,
+    "jacobian": lambda m, x: torch.vmap(torch.func.jacrev(m.net))(x).flatten(1),
+    "forward": lambda m, x: torch.func.jvp(m.net, (x,), (torch.ones_like(x),))[1],
+}
+
+
+@pytest.mark.parametrize("kind, given", [(ParameterOperator, None), (LayerOperator, ["net.0"])])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_networks_with_torch_func_inside_are_measured(name, kind, given):
+    module = Own(FUNCTIONS[name], net=tanh_net(3, 4, 3)).double()
+    x = normal(6, 3)
+    operator = kind(module, "mse", (x, torch.ones_like(module(x))), given)
+    for part in PARTS:
+        assert verify(operator.with_part(part)).ok
+    found = inter_layer_metrics(operator)
+    node = operator.nodes[0]
+    assert found[node, node].gap.value > 0
+    expected = operator.dense()[operator.groups[node], operator.groups[node]]
+    assert abs(found[node, node].R.value / float(expected.norm()) - 1) < 1e-11
+
+
 # ------------------------------------------------------------------ between layers
 
 
