@@ -85,6 +85,7 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
     for entry in listed:
         by_class[entry["class"]].append(entry)
     paper = errata(key)
+    notes = _notes(listed)
     lines = [
         f"# Errata: {paper['title']}",
         "",
@@ -95,15 +96,17 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
         f"{counts(rows)} Root causes: {_class_counts(by_class, 'ABCDE')}. "
         f"{paper.get('counted', '')}".rstrip(),
         "",
+        _legend(notes),
+        "",
     ]
     if by_class["A"]:
         lines += ["## A. Major errors", ""]
     major = by_class["A"]
     for entry in major:
-        lines += _major(entry)
+        lines += _major(entry, notes)
     if by_class["B"]:
-        lines += _minor(by_class["B"])
-    lines += folded(f"C to E: {_class_counts(by_class, 'CDE')}", _others(by_class))
+        lines += _minor(by_class["B"], notes)
+    lines += folded(f"C to E: {_class_counts(by_class, 'CDE')}", _others(by_class, notes))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -126,7 +129,7 @@ def _bullets(texts: Mapping[str, str]) -> list[str]:
     return [f"- *{name}:* {text}" for name, text in texts.items() if text]
 
 
-def _major(entry: Row) -> list[str]:
+def _major(entry: Row, notes: Mapping[str, str]) -> list[str]:
     """A major error in full."""
     shown = {
         "Printed": code(entry["printed"]),
@@ -137,16 +140,16 @@ def _major(entry: Row) -> list[str]:
     further = {
         "Authors' view": entry["authors_view"],
         "Why the error stands": entry["reply"],
-        "Right elsewhere in the paper": entry["elsewhere"],
+        "Right elsewhere": entry["elsewhere"],
         "Experiments": entry["experiments"],
         "Also affects": _affects(entry),
-        "Correction on the simplest networks": _tried(entry),
+        "Simplest networks": _tried(entry, notes),
     }
     lines = [f"### {entry['label']}. {entry['place']}", "", *_bullets(shown), ""]
     return lines + folded("Authors' view and effects", _bullets(further))
 
 
-def _minor(listed: list[Row]) -> list[str]:
+def _minor(listed: list[Row], notes: Mapping[str, str]) -> list[str]:
     """Class B as a table; folded: consequences, worked checks and views."""
     formulas = []
     remarks = []
@@ -155,7 +158,8 @@ def _minor(listed: list[Row]) -> list[str]:
         printed = code(entry["printed"])
         corrected = _latex(entry["corrected"])
         formulas.append((label, entry["place"], printed, corrected))
-        remark = (label, entry["consequence"], _worked(entry), _view(entry), _tried(entry))
+        tried = _tried(entry, notes)
+        remark = (label, entry["consequence"], _worked(entry), _view(entry), tried)
         remarks.append(remark)
     lines = ["## B. Minor errors", ""]
     header = ("error", "place", "printed", "corrected")
@@ -165,7 +169,7 @@ def _minor(listed: list[Row]) -> list[str]:
         "consequence",
         "worked check",
         "authors' view, and why the error stands",
-        "correction on the simplest networks",
+        "simplest networks",
     )
     details = table(columns, remarks)
     return lines + folded("B: consequences, worked checks and the authors' view", details)
@@ -184,23 +188,43 @@ def _worked(entry: Row) -> str:
     return f"{shown['instance']}: {values}."
 
 
-def _tried(entry: Row) -> str:
+def _notes(listed: Sequence[Row]) -> dict[str, str]:
+    """Letters of the reasons that several corrections of a page have for networks outside them."""
+    counts: Counter[str] = Counter()
+    for entry in listed:
+        counts.update(set(entry["outside"].values()))
+    repeated = [reason for reason, count in counts.items() if count > 2]
+    return dict(zip(repeated, "abcdefgh", strict=False))
+
+
+def _legend(notes: Mapping[str, str]) -> str:
+    """What the column on the simplest networks says."""
+    members = ", ".join(MEMBERS)
+    text = f"*Simplest networks:* {members}. The correction holds on those that its entry names"
+    reasons = [f"({letter}) {reason}" for reason, letter in notes.items()]
+    if not reasons:
+        return f"{text}; the others are outside."
+    return f"{text}; the others are outside, because {'; '.join(reasons)}; or as said there."
+
+
+def _tried(entry: Row, notes: Mapping[str, str]) -> str:
     """Members of the family on which the correction holds, or fails, and why others are outside."""
-    texts = []
-    held = [trial for trial in entry["tried"] if trial["holds"]]
-    if held:
-        members = ", ".join(trial["member"] for trial in held)
-        texts.append(f"holds: {members}")
-    for trial in entry["tried"]:
-        if not trial["holds"]:
-            texts.append(f"**fails**: {trial['member']}, by {trial['error']:.2g}")
+    held = [trial["member"] for trial in entry["tried"] if trial["holds"]]
     by_reason: dict[str, list[str]] = {}
     for member, reason in entry["outside"].items():
-        by_reason.setdefault(reason, []).append(member)
-    for reason, members_outside in by_reason.items():
-        outside = "all" if len(members_outside) == len(MEMBERS) else ", ".join(members_outside)
-        texts.append(f"outside ({reason}): {outside}")
-    return "; ".join(texts)
+        by_reason.setdefault(notes.get(reason, reason), []).append(member)
+    texts = []
+    for reason, members in by_reason.items():
+        texts.append(f"({reason})" if not held else f"{', '.join(members)} ({reason})")
+    outside = "; ".join(texts)
+    if held:
+        words = f"all but {outside}" if outside else "all"
+    else:
+        words = f"none {outside}" if outside else ""
+    for trial in entry["tried"]:
+        if not trial["holds"]:
+            words += f"; **fails**: {trial['member']}, by {trial['error']:.2g}"
+    return words
 
 
 def _view(entry: Row) -> str:
@@ -208,7 +232,7 @@ def _view(entry: Row) -> str:
     if entry["reply"]:
         view += f" *But:* {entry['reply']}"
     if entry["elsewhere"]:
-        view += f" The paper has it right elsewhere: {entry['elsewhere']}."
+        view += f" *Right elsewhere:* {entry['elsewhere']}."
     return view
 
 
@@ -217,7 +241,7 @@ def _affects(entry: Row) -> str:
     return "; ".join(place for place in places if place not in entry["place"])
 
 
-def _others(by_class: ByClass) -> list[str]:
+def _others(by_class: ByClass, notes: Mapping[str, str]) -> list[str]:
     """Classes C, D and what is open, then the places without a check."""
     body = []
     for kind in "CDE":
@@ -226,12 +250,12 @@ def _others(by_class: ByClass) -> list[str]:
             printed = code(entry["printed"])
             corrected = _latex(entry["corrected"])
             remark = f"{_remark(entry)} {_worked(entry)}"
-            tried = _tried(entry)
+            tried = _tried(entry, notes)
             row = (entry["label"], entry["place"], printed, corrected, remark, tried)
             body.append(row)
     unchecked = [entry for entry in by_class["E"] if not entry["id"]]
     reasons = [(entry["place"], entry["authors_view"]) for entry in unchecked]
-    header = ("error", "place", "printed", "corrected", "remark", "on the simplest networks")
+    header = ("error", "place", "printed", "corrected", "remark", "simplest networks")
     lines = table(header, body)
     not_checked = table(("not checked", "why"), reasons)
     return [*lines, "", *not_checked]
