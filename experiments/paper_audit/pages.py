@@ -96,8 +96,7 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
         f"{counts(rows)} Root causes: {_class_counts(by_class, 'ABCDE')}. "
         f"{paper.get('counted', '')}".rstrip(),
         "",
-        _legend(notes),
-        "",
+        *folded("Simplest networks", [_legend(notes)]),
     ]
     if by_class["A"]:
         lines += ["## A. Major errors", ""]
@@ -200,7 +199,7 @@ def _notes(listed: Sequence[Row]) -> dict[str, str]:
 def _legend(notes: Mapping[str, str]) -> str:
     """What the column on the simplest networks says."""
     members = ", ".join(MEMBERS)
-    text = f"*Simplest networks:* {members}. The correction holds on those that its entry names"
+    text = f"They are: {members}. The correction holds on those that its entry names"
     reasons = [f"({letter}) {reason}" for reason, letter in notes.items()]
     if not reasons:
         return f"{text}; the others are outside."

@@ -37,11 +37,8 @@ class Case:
 
 @dataclass
 class Model:
-    """before: what commit 0511b993 of this package made of it, where it was tried."""
-
     package: str
     make: Callable[[], Case]
-    before: str = "not tried"
 
 
 def tokens(logits, labels):
@@ -372,60 +369,48 @@ def pyg_data():
 
 HF, TIMM, VISION = "transformers", "timm", "torchvision"
 DIFFUSERS, PYG = "diffusers", "torch-geometric"
-RIGHT = "right"
-ACTIVATIONS = "right between layers; parameters not finished"
 TINY = {"img_size": 32, "embed_dim": 16, "depth": 2, "num_heads": 2}
 CONVNEXT = {"dims": (8, 8, 12, 12), "depths": (1, 1, 1, 1)}
 STAGES, LAYERS, BLOCKS = first_two("stages"), first_two("layers"), first_two("blocks")
 GROUPED = {"num_key_value_heads": 2}
 SWIN = {"img_size": 32, "window_size": 4, "embed_dim": 8, "depths": (2, 2), "num_heads": (2, 2)}
 MODELS = {
-    "GPT-2": Model(HF, gpt2_plain, RIGHT),
-    "GPT-2, mask and -100 labels": Model(HF, gpt2_masked, "right; between layers refused"),
-    "GPT-2, labels inside": Model(HF, gpt2_labels, "Gauss–Newton wrong (zero)"),
-    "GPT-2, KV cache": Model(HF, gpt2_cache, "wrong by 26 %"),
-    "BERT, padding": Model(HF, bert, "right; false alarm of `verify`"),
+    "GPT-2": Model(HF, gpt2_plain),
+    "GPT-2, mask and -100 labels": Model(HF, gpt2_masked),
+    "GPT-2, labels inside": Model(HF, gpt2_labels),
+    "GPT-2, KV cache": Model(HF, gpt2_cache),
+    "BERT, padding": Model(HF, bert),
     "DistilBERT, labels of tokens": Model(HF, distilbert),
-    "Llama, grouped queries": Model(HF, partial(causal, "Llama", **GROUPED), RIGHT),
-    "Llama, bfloat16": Model(
-        HF, partial(causal, "Llama", torch.bfloat16, **GROUPED), "right; traceback of metrics"
-    ),
+    "Llama, grouped queries": Model(HF, partial(causal, "Llama", **GROUPED)),
+    "Llama, bfloat16": Model(HF, partial(causal, "Llama", torch.bfloat16, **GROUPED)),
     "Qwen3": Model(HF, partial(causal, "Qwen3", **GROUPED, head_dim=4)),
     "Gemma 2": Model(HF, partial(causal, "Gemma2", **GROUPED, head_dim=4, sliding_window=4)),
-    "Mixtral": Model(
-        HF, partial(causal, "Mixtral", **GROUPED, num_local_experts=3), "right by `verify`"
-    ),
-    "Mamba": Model(HF, partial(causal, "Mamba", state_size=4), RIGHT),
-    "T5": Model(HF, t5, "right; `verify` not finished"),
+    "Mixtral": Model(HF, partial(causal, "Mixtral", **GROUPED, num_local_experts=3)),
+    "Mamba": Model(HF, partial(causal, "Mamba", state_size=4)),
+    "T5": Model(HF, t5),
     "Whisper": Model(HF, whisper),
-    "ViT": Model(HF, vit, RIGHT),
+    "ViT": Model(HF, vit),
     "CLIP, contrastive": Model(HF, clip),
-    "ViT (timm)": Model(TIMM, partial(timm_model, "vit_tiny_patch16_224", BLOCKS, **TINY), RIGHT),
-    "ResNet-D": Model(TIMM, timm_resnet, RIGHT),
-    "ConvNeXt (timm)": Model(
-        TIMM, partial(timm_model, "convnext_atto", STAGES, **CONVNEXT), ACTIVATIONS
-    ),
-    "Swin": Model(
-        TIMM, partial(timm_model, "swin_tiny_patch4_window7_224", LAYERS, **SWIN), ACTIVATIONS
-    ),
-    "MLP-Mixer": Model(TIMM, timm_mixer, ACTIVATIONS),
+    "ViT (timm)": Model(TIMM, partial(timm_model, "vit_tiny_patch16_224", BLOCKS, **TINY)),
+    "ResNet-D": Model(TIMM, timm_resnet),
+    "ConvNeXt (timm)": Model(TIMM, partial(timm_model, "convnext_atto", STAGES, **CONVNEXT)),
+    "Swin": Model(TIMM, partial(timm_model, "swin_tiny_patch4_window7_224", LAYERS, **SWIN)),
+    "MLP-Mixer": Model(TIMM, timm_mixer),
     "ViT (torchvision)": Model(VISION, vision_vit),
     "Swin V2": Model(VISION, vision_swin),
     "ConvNeXt (torchvision)": Model(VISION, vision_convnext),
     "DenseNet": Model(VISION, vision_densenet),
-    "RegNet": Model(VISION, vision_regnet, RIGHT),
-    "EfficientNet": Model(VISION, vision_efficientnet, ACTIVATIONS),
-    "EfficientNet, in training mode": Model(
-        VISION, partial(vision_efficientnet, True), "refused"
-    ),
-    "MobileNetV3": Model(VISION, vision_mobilenet, "Hessian refused"),
-    "LRASPP": Model(VISION, lraspp, "Hessian refused"),
-    "UNet": Model(DIFFUSERS, unet, RIGHT),
+    "RegNet": Model(VISION, vision_regnet),
+    "EfficientNet": Model(VISION, vision_efficientnet),
+    "EfficientNet, in training mode": Model(VISION, partial(vision_efficientnet, True)),
+    "MobileNetV3": Model(VISION, vision_mobilenet),
+    "LRASPP": Model(VISION, lraspp),
+    "UNet": Model(DIFFUSERS, unet),
     "UNet with text": Model(DIFFUSERS, unet_with_text),
     "AutoencoderKL": Model(DIFFUSERS, autoencoder),
     "DiT": Model(DIFFUSERS, dit),
-    "GCN": Model(PYG, partial(pyg, "GCN"), "right; between layers refused"),
+    "GCN": Model(PYG, partial(pyg, "GCN")),
     "GAT": Model(PYG, partial(pyg, "GAT")),
     "GIN": Model(PYG, partial(pyg, "GIN")),
-    "GCN, Data object": Model(PYG, pyg_data, "by `verify` only; between layers refused"),
+    "GCN, Data object": Model(PYG, pyg_data),
 }  # fmt: skip

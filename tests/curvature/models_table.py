@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import copy
 import importlib.metadata
-import re
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -161,52 +161,86 @@ def compared(case: Case, part: str, dtype: torch.dtype) -> float | str:
     return float((measured_product - truth).norm() / truth.norm())
 
 
-@dataclass
-class Lines:
-    """Numbers of the lines of refusals, in the order of their first use."""
-
-    known: list[str] = field(default_factory=list)
-
-    def cell(self, found: dict[torch.dtype, float | str]) -> str:
-        return " / ".join(dict.fromkeys(self._one(dtype, value) for dtype, value in found.items()))
-
-    def _one(self, dtype: torch.dtype, value: float | str) -> str:
-        if isinstance(value, float):
-            return f"{value:.0e}" if value <= TOLERANCES[dtype] else f"**wrong: {value:.1e}**"
-        line = re.sub(r"\s+", " ", value)
-        if line not in self.known:
-            self.known.append(line)
-            print(f"{len(self.known)}. {line}", flush=True)
-        return f"refused ({self.known.index(line) + 1})"
+Outcome = dict[torch.dtype, float | str]
+"""Errors of the products of one matrix, or the line of a refusal, in float64 and as it comes."""
 
 
-def row(name: str, lines: Lines) -> str:
-    """One line of the table."""
+@dataclass(frozen=True)
+class Measured:
+    """One model: its name, package, and what was measured of each matrix."""
+
+    name: str
+    package: str
+    found: Mapping[str, Outcome]
+
+
+def measure(name: str) -> Measured:
+    """The products of one model."""
     model = MODELS[name]
     start = time.process_time()
     torch.manual_seed(0)
     case = model.make()
     own = next(case.module.parameters()).dtype
-    cells = []
+    found = {}
     for part in PARTS:
-        found = {d: compared(case, part, d) for d in dict.fromkeys((torch.float64, own))}
-        if all(isinstance(value, str) for value in found.values()):
-            found = {own: found[own]}
-        cells.append(lines.cell(found))
-    size = sum(p.numel() for p in case.module.parameters())
-    line = f"| {name} | {model.package} | {size:,} | {' | '.join(cells)} | {model.before} |"
-    print(f"{line} {time.process_time() - start:.1f} s", flush=True)
-    return line
+        found[part] = {d: compared(case, part, d) for d in dict.fromkeys((torch.float64, own))}
+    print(name, found, f"{time.process_time() - start:.1f} s", flush=True)
+    return Measured(name, model.package, found)
 
 
-def page(rows: Sequence[str], lines: Lines) -> str:
-    packages = dict.fromkeys(model.package for model in MODELS.values())
-    versions = ", ".join(f"{p} {importlib.metadata.version(p)}" for p in packages)
-    head = ["model", "package", "parameters", *PARTS.values(), "before"]
-    table = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *rows]
-    refused = [f"{k}. {line}" for k, line in enumerate(lines.known, start=1)]
-    text = f"torch {torch.__version__}, {versions}."
-    return "\n\n".join([text, "\n".join(table), "Refused:", "\n".join(refused)])
+def wrong(model: Measured) -> list[str]:
+    """Products beyond the tolerance, and failures that are no refusal."""
+    lines = []
+    for part, outcome in model.found.items():
+        for dtype, value in outcome.items():
+            failed = isinstance(value, str) and value.startswith("**")
+            if failed or (isinstance(value, float) and value > TOLERANCES[dtype]):
+                lines.append(f"{model.name}, {PARTS[part]}, {dtype}: {value}")
+    return lines
+
+
+def largest(models: Sequence[Measured], part: str) -> str:
+    """Largest errors of a matrix over the models, by precision."""
+    by_precision: dict[torch.dtype, list[float]] = {dtype: [] for dtype in TOLERANCES}
+    for model in models:
+        for dtype, value in model.found[part].items():
+            if isinstance(value, float):
+                by_precision[dtype].append(value)
+    errors = [f"{max(values):.0e}" for values in by_precision.values() if values]
+    return " / ".join(errors) or "refused"
+
+
+def page(models: Sequence[Measured]) -> str:
+    """One line for each package, and the refusals by their messages."""
+    head = ["package", "models", *PARTS.values()]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for package in dict.fromkeys(model.package for model in models):
+        of_package = [model for model in models if model.package == package]
+        version = importlib.metadata.version(package)
+        errors = [largest(of_package, part) for part in PARTS]
+        lines.append(f"| {package} {version} | {len(of_package)} | {' | '.join(errors)} |")
+    refused = [refusal(model) for model in models]
+    said = [f"- {line}" for line in refused if line]
+    return "\n".join([*lines, "", f"With torch {torch.__version__}. Refused:", "", *said])
+
+
+def refusal(model: Measured) -> str:
+    """What of a model is refused, and the beginning of the first message."""
+    lines = {}
+    precisions = set()
+    for part, outcome in model.found.items():
+        for dtype, value in outcome.items():
+            precisions.add(dtype)
+            if isinstance(value, str):
+                lines[part, dtype] = value
+    if not lines:
+        return ""
+    parts = dict.fromkeys(PARTS[part] for part, _ in lines)
+    own = {dtype for _, dtype in lines}
+    which = "" if len(parts) == len(PARTS) else f" ({', '.join(parts)})"
+    where = "" if own == precisions else f" in {str(own.pop()).removeprefix('torch.')}"
+    message = textwrap.shorten(next(iter(lines.values())), 110, placeholder=" …")
+    return f"{model.name}{which}{where}: {message}"
 
 
 def main() -> None:
@@ -220,19 +254,15 @@ def main() -> None:
     torch.set_default_device(given.device)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    lines = Lines()
     words = given.names or [""]
-    rows = []
-    for name in MODELS:
-        if any(word in name for word in words):
-            rows.append(row(name, lines))
+    models = [measure(name) for name in MODELS if any(word in name for word in words)]
     if given.page and not given.names:
         text = given.page.read_text()
         before, rest = text.split(START)
-        given.page.write_text(
-            f"{before}{START}\n\n{page(rows, lines)}\n\n{END}{rest.split(END)[1]}"
-        )
-    if any("**" in r for r in [*rows, *lines.known]):
+        given.page.write_text(f"{before}{START}\n\n{page(models)}\n\n{END}{rest.split(END)[1]}")
+    failed = [line for model in models for line in wrong(model)]
+    print(*failed, sep="\n")
+    if failed:
         sys.exit(1)
 
 
