@@ -87,9 +87,11 @@ def cause_of_mixing(function: Function, point: Point, batch: Batch) -> str:
     shapes = [tuple(t.shape) for t in (output, batch.target) if isinstance(t, Tensor)]
     if len(shapes) == 2 and 1 < len(shapes[0]) != len(shapes[1]) and shapes[0][-1] == 1:
         return f"(output {shapes[0]} and target {shapes[1]} are broadcast: give them one shape)"
+    if function.seed is not None:
+        return "(parts draw other numbers than the whole): give weights= as one number a batch"
     return (
         "(examples depend on each other, as in contrastive losses, or a root of a mean): use one "
-        "batch that fits memory_budget"
+        "batch, or give weights= as one number a batch"
     )
 
 

@@ -61,10 +61,18 @@ def as_batch(given: Any, alone: bool) -> Batch:
         kind = type(given).__name__
         if isinstance(given, tuple | list):
             kind = f"a {kind} of {len(given)}"
-        raise MeasurementError(
-            f"expected a batch (input, target), found {kind}: see data= of the operator"
-        )
+        raise MeasurementError(f"expected a batch (input, target), found {kind}{_named(given)}")
     return Batch(given[0], given[1])
+
+
+def _named(given: Any) -> str:
+    """What to do with a dict that is given for a batch."""
+    if not isinstance(given, Mapping):
+        return ""
+    return (
+        ": give (batch, target) where a dict is the input alone, or loss=None, output='loss' where "
+        "the module returns its loss"
+    )
 
 
 def _is_pair(value: Any) -> bool:
@@ -76,7 +84,9 @@ def as_batches(data: Any, alone: bool) -> Iterable[Any]:
     batches."""
     named = isinstance(data, Mapping)
     if isinstance(data, Tensor) or not isinstance(data, Iterable) or (named and not alone):
-        hint = ": give input and target as one tuple, (x, y)" if isinstance(data, Tensor) else ""
+        hint = _named(data)
+        if isinstance(data, Tensor):
+            hint = ": give input and target as one tuple, (x, y)"
         raise MeasurementError(
             "expected one batch (input, target), a list of batches or a loader, "
             f"found {type(data).__name__}{hint}"

@@ -81,9 +81,9 @@ class Flat:
             pieces = torch._C._nn.unflatten_dense_tensors(rows, self.like)
             found = [*map(_at_even_place, pieces)]
         else:
-            parts = torch.split_with_sizes_copy(rows, self.numbers, -1)
-            shapes = [(len(rows), *shape) for shape in self.shapes]
-            found = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+            parts = zip(rows.split(self.numbers, -1), self.shapes, strict=True)
+            apart = torch.contiguous_format
+            found = [p.clone(memory_format=apart).view(len(rows), *shape) for p, shape in parts]
         if self.mixed:
             found = [part.to(dtype) for part, dtype in zip(found, self.dtypes, strict=True)]
         return found

@@ -156,21 +156,19 @@ def explain(found: Additivity, tried: Sequence[Weighing]) -> str:
         weights, residual = found.fitted()
     except (MeasurementError, RuntimeError) as error:
         why = first_line(error)
-        return f"its parts cannot be differentiated ({why}): use one batch that fits memory_budget"
+        return f"its parts cannot be differentiated ({why}): use one batch"
     if residual > 1e-3 or (not abs(sum(weights) - 1) < 1e-3 and not _ones(weights)):
         cause = cause_of_mixing(found.function, found.point, found.batch)
         return f"the loss of a batch is not a weighted mean over its parts {cause}"
     if _ones(weights):
         return (
-            "the loss is a sum over the examples: expected a mean (reduction='mean'), or one batch "
-            "that fits memory"
+            "the loss is a sum over the examples: expected a mean (reduction='mean'), or one batch"
         )
     if found.error(count_shifted) <= 1e-6:
         return (
             "the loss leaves out the first label of each row, as those of causal language models "
             "do: parts of a batch weigh as many labels as are left, give weights=lambda input, "
-            "target: (labels[:, 1:] != -100).sum() of its labels, or one batch that fits "
-            "memory_budget"
+            "target: (labels[:, 1:] != -100).sum() of its labels, or one batch"
         )
     shown = " and ".join(f"{w:.4g}" for w in weights)
     if tried[0].name == GIVEN:
@@ -180,10 +178,7 @@ def explain(found: Additivity, tried: Sequence[Weighing]) -> str:
     else:
         rules = [f"{weighing.name} ({found.shares(weighing.rule)})" for weighing in tried]
         wanted = f"their numbers of {' or '.join(rules)}: give weights=lambda input, target: number"
-    return (
-        f"the parts of a batch weigh {shown} in its loss, other than {wanted}, or one batch that "
-        "fits memory_budget"
-    )
+    return f"the parts of a batch weigh {shown} in its loss, other than {wanted}, or one batch"
 
 
 def _ones(weights: Sequence[float]) -> bool:

@@ -80,6 +80,8 @@ class Data:
         """Whether examples with a finite loss were looked for."""
         self.evaluated: int | None = None
         """Examples of the largest piece whose loss is evaluated; None: whole batches."""
+        self.whole = False
+        """Whether batches are not cut, since their loss is not a mean over their parts."""
 
     def _read(self, data: Any) -> tuple[Any, Batch]:
         """The batches, kept where they are small or a list, and the first."""
@@ -249,12 +251,6 @@ class Data:
             else:
                 assert self.rule is not None
                 yield batch, self.rule(batch) / self.total
-
-    def mean(self, losses: Iterable[float]) -> float:
-        """The mean of the losses of the batches."""
-        shares = (share for _, share in self.weighed())
-        pairs = zip(losses, shares, strict=True)
-        return math.fsum(loss * share for loss, share in pairs if share > 0)
 
     def loss(self, point: Point) -> float:
         """The mean loss at a point."""

@@ -46,7 +46,7 @@ class Graphs:
         self.flat = flat
         self.kept: dict[tuple[int, int], Graph] = {}
         self.leaves: Values = {}
-        self.planned = self._plan()
+        self.planned = self.plan()
 
     def apply(self, rows: Tensor, batched: bool) -> Tensor:
         """Products of all pieces with one direction (n,), or with k at once (k, n)."""
@@ -89,7 +89,8 @@ class Graphs:
 
     # ------------------------------------------------------------------ memory
 
-    def _plan(self) -> Plan:
+    def plan(self) -> Plan:
+        """What goes through the network at once."""
         data = self.data
         layout = self.data.layout
         budget = data.settings.memory_budget
@@ -108,7 +109,7 @@ class Graphs:
             chosen = small(saved, counts, vectors, budget)
         if chosen is None:
             line = Line(sizes, [self._need(size) for size in sizes])
-            chosen = plan(line, counts, vectors, budget, layout is not None)
+            chosen = plan(line, counts, vectors, budget, not data.whole and layout is not None)
         if chosen.chunk is not None:
             chosen = chosen._replace(evaluated=self._evaluated(chosen.chunk, budget - vectors))
         return chosen if data.listed else chosen._replace(keep=False)

@@ -47,7 +47,7 @@ from runner.curvature.operators.products import Part
 from runner.curvature.operators.symmetric import SymmetricOperator, columns_of
 from runner.curvature.operators.weighing import Weigher
 
-MEMORY_BUDGET = 1 << 30
+MEMORY_BUDGET = 4 << 30
 TWINS = 2
 """Examples with which identities 2 and 3 are compared; twice as many where these have no loss or
 slope."""
@@ -107,26 +107,29 @@ class FunctionOperator(SymmetricOperator):
                 self._check_first_batch(own)
             self._prepare()
             if self.data.listed:
-                weigher = self._weigh()
+                first = self._weigh()
         if not self.data.listed:  # a loader may draw at random, as it does for its user
-            weigher = self._weigh()
+            first = self._weigh()
         modules = [*self.module.modules()]
         tables = [t for m in modules for t in (m._parameters, m._buffers)]
         self._tables = [table for table in tables if table]
         self._of_data = self.data.tensors()
-        first = None
-        if settings.check:
-            whole = self.data.evaluated is None
-            first = self.data.mean(weigher.losses) if whole else self._displaced_loss()
         eps = max(torch.finfo(t.dtype).eps for t in self.values.values())
         self.changes = Changes(self._displaced_loss, self._tensors, first, eps, modules)
 
-    def _weigh(self) -> Weigher:
+    def _weigh(self) -> float | None:
+        """Sets the weights of the data; the loss near the weights, None where nothing is
+        compared."""
+        cut = self.planned.chunk is not None
         self.data.evaluated = self.planned.evaluated
         weigher = Weigher(self.function, self.data, self.verdicts)
-        several = self.planned.chunk is not None
-        self.weighing = weigher.weigh(several)
-        return weigher
+        self.weighing = weigher.weigh(cut)
+        if cut and self.data.whole:
+            self.multiplication.graphs.planned = self.multiplication.graphs.plan()
+            self.data.evaluated = None
+        if not self.settings.check:
+            return None
+        return self._displaced_loss() if cut else weigher.loss()
 
     def _prepare(self) -> None:
         """What belongs to a part: its groups, identities 2 and 3, its plan and its products."""

@@ -64,6 +64,8 @@ def small(saved: float, counts: Sequence[int], vectors: int, budget: int) -> Pla
 
 SECOND = 4
 """Memory of the graphs of a product over that of a gradient's (seven networks: 2.2 to 4.0)."""
+RAISED = 2
+"""Memory that is used where one example takes more than the budget, over what it takes."""
 SAFE = 4
 """How far the prediction of `small` must be below the budget, and a product's memory over its saved
 tensors."""
@@ -99,9 +101,20 @@ class Line:
 
 def plan(line: Line, counts: Sequence[int], vectors: int, budget: int, divisible: bool) -> Plan:
     """Whole batches with their graphs where they fit, else the largest pieces with graphs, else
-    without."""
-    room = (budget - vectors) / UNSEEN
+    without. A budget that no cut would keep becomes RAISED times what the smallest piece takes: the
+    parameters decide there, and pieces would cost time for little memory."""
     widest = max(counts)
+    least = int(UNSEEN * line.peak(1 if divisible else widest)) + vectors
+    if least > budget:
+        warnings.warn(
+            f"memory_budget is {budget / 2**20:.3g} MiB, and a product takes about "
+            f"{least / 2**20:.3g} MiB however it is cut: it is exceeded, by up to "
+            f"{RAISED * least / 2**20:.3g} MiB in all. Raise memory_budget, or use fewer groups",
+            RuntimeWarning,
+            stacklevel=6,
+        )
+        budget = RAISED * least
+    room = (budget - vectors) / UNSEEN
     examples = sum(counts)
     size = widest
     while size >= 1:
@@ -120,12 +133,4 @@ def plan(line: Line, counts: Sequence[int], vectors: int, budget: int, divisible
     size = widest if slope == 0 or not divisible else math.floor((room - line.fixed.peak) / slope)
     size = max(1, min(widest, size))
     total = line.peak(size)
-    if total > room:
-        warnings.warn(
-            f"memory_budget is {budget / 2**20:.3g} MiB, and a product with {size} example(s) at a "
-            f"time takes about {(UNSEEN * total + vectors) / 2**20:.3g} MiB: it is exceeded. Raise "
-            "memory_budget, or use fewer groups",
-            RuntimeWarning,
-            stacklevel=6,
-        )
     return Plan(None if size == widest else size, False, int(UNSEEN * total) + vectors)

@@ -39,16 +39,17 @@ class ParameterOperator(FunctionOperator):
     part
         "hessian"; or "gauss_newton", J^T (d2 loss / df2) J.
     weights
-        What a batch weighs in the mean: a function (input, target) -> number, or one number a
-        batch. Default: its number of examples, or of labels that are not ignored where the losses
-        of its parts say so. Batches that cannot be cut, such as graphs, need it where they differ
-        in size.
+        What a batch weighs in the mean: a function (input, target) -> number, which parts of
+        batches are compared with, or one number a batch, which are taken as they are. Default: its
+        number of examples, or of labels that are not ignored where the losses of its parts say so.
+        Batches that cannot be cut, such as graphs, need it where they differ in size.
     output
         Which tensor of a structured output the loss gets ("logits", "0"); default: all of it.
     memory_budget
         Bytes that products may use in addition to the network and its data. Graphs are kept where
-        they fit; batches that do not fit are cut by examples. `planned` has the choice and the
-        predicted peak.
+        they fit; batches that do not fit are cut by examples, where that helps and the loss of a
+        batch is the weighted mean over its parts; else it is exceeded, with a warning. `planned`
+        has the choice and the predicted peak.
     check
         True: the identities of Notes are compared, and a failure raises ValueError. "report": it
         warns and is kept in `failures`. False: nothing is compared.

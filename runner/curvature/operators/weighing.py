@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -48,6 +49,11 @@ class Weigher:
         self.candidates = rules_of(data.settings.batch_dim, data.settings.weights)
         self.numbers: dict[str, list[float]] = {w.name: [] for w in self.candidates}
         self.errors = dict.fromkeys(self.numbers, 0.0)
+        weights = data.settings.weights
+        self.by_batch = weights is not None and not callable(weights)
+        """Whether the user says what each batch weighs."""
+        self.uncut = ""
+        """Why a part of a batch cannot be measured alone."""
         self.misfit: Additivity | None = None
         self.largest = 0.0
         """The comparison that the rules are furthest from, where none of them fits all."""
@@ -57,11 +63,11 @@ class Weigher:
         self.allowed = max(1e-9, 100 * eps)
         self.losses: list[float] = []
 
-    def weigh(self, several: bool) -> Weighing:
-        """Sets the weights of `data`. several: the data are cut."""
-        self._read(several)
+    def weigh(self, cut: bool) -> Weighing:
+        """Sets the weights of `data`. cut: the plan is to cut batches."""
+        self._read(cut)
         data = self.data
-        fitting = self._fitting(several or len(data.counts) > 1)
+        fitting = self._fitting(cut)
         own = self._given_numbers()
         chosen = self._chosen(fitting, own)
         data.examples = sum(data.counts)
@@ -69,16 +75,19 @@ class Weigher:
         data.totals = {name: total for name, total in totals.items() if total > 0}
         data.total = data.totals[chosen.name]
         data.rule = chosen.rule
-        positional = own is not self.numbers
-        data.numbers = []
-        if positional or data.listed:
-            data.numbers = own[chosen.name]
-        return replace(chosen, name=GIVEN) if positional else chosen
+        self.chosen = own[chosen.name]
+        data.numbers = self.chosen if self.by_batch or data.listed else []
+        return replace(chosen, name=GIVEN) if self.by_batch else chosen
+
+    def loss(self) -> float:
+        """The mean of the losses of whole batches."""
+        pairs = zip(self.losses, self.chosen, strict=True)
+        return math.fsum(loss * (w / self.data.total) for loss, w in pairs if w > 0)
 
     def _given_numbers(self) -> dict[str, list[float]]:
         """The weights of the batches, by rule."""
-        weights = self.data.settings.weights
-        if weights is None or callable(weights):
+        weights: Any = self.data.settings.weights
+        if not self.by_batch:
             return self.numbers
         try:
             own = [float(w) for w in weights]
@@ -93,7 +102,7 @@ class Weigher:
             )
         return dict.fromkeys(self.numbers, own)
 
-    def _read(self, several: bool) -> None:
+    def _read(self, cut: bool) -> None:
         self.data.counts = []
         point: Point | None = None
         waiting: list[tuple[Batch, Layout | None, float]] = []
@@ -108,9 +117,9 @@ class Weigher:
             for piece, layout in self._evaluated(batch):
                 self.losses.append(self._value(point, piece))
                 waiting.append((piece, layout, self.losses[-1]))
-                if several or len(self.losses) > 1:
-                    for one, cut, loss in waiting:
-                        self._compare(one, cut, point, loss)
+                if cut or (len(self.losses) > 1 and not self.by_batch):
+                    for one, along, loss in waiting:
+                        self._compare(one, along, point, loss)
                     waiting.clear()
 
     def _value(self, point: Point, piece: Batch) -> float:
@@ -144,10 +153,9 @@ class Weigher:
         try:
             found = in_parts(self.function, point, batch, layout, loss)
         except MeasurementError as error:
-            raise MeasurementError(
-                f"a part of a batch cannot be measured alone ({first_line(error)}): use one batch "
-                "that fits memory_budget, or check=False"
-            ) from error
+            self.uncut = first_line(error)
+            self.errors = dict.fromkeys(self.errors, math.inf)
+            return
         compared = [found]
         if self.data.settings.weights is None:
             compared += self._across(found, layout)
@@ -185,24 +193,37 @@ class Weigher:
         losses = [before.losses[0], found.losses[0]]
         return [Additivity(self.function, found.point, batch, whole, parts, losses)]
 
-    def _fitting(self, several: bool) -> list[str]:
-        """Names of the rules that agree with the losses of parts."""
+    def _fitting(self, cut: bool) -> list[str]:
+        """Names of the rules that agree with the losses of parts. Where none does, what single
+        batches weigh may be known: they are then not cut."""
         names = list(self.numbers)
         if not self.verdicts.check:
             return names[:1]
-        if not several:
+        several = len(self.data.counts) > 1 and not self.by_batch
+        if not (cut or several):
             return names
         fitting = [name for name in names if self.errors[name] <= self.allowed]
-        error = min(self.errors[name] for name in names)
-        self.verdicts.outcomes.append(verdict(error, math.inf if fitting else 0.0))
+        if fitting or several:
+            error = min(self.errors[name] for name in names)
+            self.verdicts.outcomes.append(verdict(error, math.inf if fitting else 0.0))
         if not fitting:
-            require_dimension(self.function, self.data, self.verdicts)
-            text = "the loss is not a mean that parts of it add up to"
-            if self.misfit is not None:
-                text = explain(self.misfit, self.candidates)
-            self.verdicts.fail(text)
-            return names[:1]
-        return fitting
+            self.data.whole = True
+        if several and not fitting:
+            self._fail()
+        return fitting or names[:1]
+
+    def _fail(self) -> None:
+        """No rule says what each of several batches weighs."""
+        if self.uncut:
+            raise MeasurementError(
+                f"a part of a batch cannot be measured alone ({self.uncut}): use one batch, or "
+                "give weights= as one number a batch"
+            )
+        require_dimension(self.function, self.data, self.verdicts)
+        text = "the loss is not a mean that parts of it add up to"
+        if self.misfit is not None:
+            text = explain(self.misfit, self.candidates)
+        self.verdicts.fail(text)
 
     def _chosen(self, names: Sequence[str], numbers: Mapping[str, list[float]]) -> Weighing:
         """The first of the rules that fit."""

@@ -175,12 +175,25 @@ def test_changes_after_building_are_noticed(kind, budget):
             call()
 
 
-def test_batchnorm_in_training_mode_over_one_batch_and_not_over_pieces():
+def with_norm():
     parts = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
-    module, (x, y) = nn.Sequential(*parts).double(), data(8)
-    assert_dense(operator(module, (x, y)), module, x, y, within=1e-10)
+    return nn.Sequential(*parts).double()
+
+
+@pytest.mark.filterwarnings("ignore:memory_budget is")
+@pytest.mark.parametrize("budget", [1 << 30, 64 << 10, 1])
+def test_whether_a_network_is_accepted_does_not_depend_on_the_budget(budget):
+    """One batch of which parts do not add up to it is not cut; several need a weight each."""
+    module, (x, y) = with_norm(), data(64)
+    found = operator(module, (x, y), memory_budget=budget)
+    assert_dense(found, module, x, y, within=1e-10)
+    assert found.planned.chunk is None and "4 weights" not in found.checks
+    halves = [(x[:32], y[:32]), (x[32:], y[32:])]
     with refusal("not a weighted mean over its parts"):
-        operator(module, [(x[:4], y[:4]), (x[4:], y[4:])])
+        operator(module, halves, memory_budget=budget)
+    found = operator(module, halves, weights=[1, 3], memory_budget=budget)
+    whole = [parameter_matrix("hessian", module, CROSS, *half) for half in halves]
+    assert relative(found.dense(), (whole[0] + 3 * whole[1]) / 4) < 1e-10
 
 
 # ------------------------------------------------------------------ losses
@@ -264,6 +277,20 @@ def contrastive(f, _):
     """Each row should be like the next one; of two rows alone it is 0."""
     likeness = f @ f.mT - 1e9 * torch.eye(len(f), dtype=f.dtype)
     return CROSS(likeness, torch.arange(len(f)).roll(-1))
+
+
+def test_numbers_for_each_batch_are_the_word_of_the_user():
+    """Also where examples depend on each other, and where parts draw other numbers."""
+    x, y = data(12)
+    thirds = list(zip(x.split(4), y.split(4), strict=True))
+    drops = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 3)).double()
+    with refusal("parts draw other numbers than the whole.*one number a batch"):
+        operator(drops, thirds, seed=1)
+    for module, loss, seed in ((mlp(), contrastive, None), (drops, CROSS, 1)):
+        found = operator(module, thirds, loss, weights=[1, 2, 3], seed=seed)
+        alone = [operator(module, batch, loss, seed=seed).dense() for batch in thirds]
+        expected = (alone[0] + 2 * alone[1] + 3 * alone[2]) / 6
+        assert relative(found.dense(), expected) < 1e-12
 
 
 def test_a_loss_that_compares_examples_is_compared_on_more_than_two():

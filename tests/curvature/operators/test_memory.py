@@ -216,12 +216,30 @@ def test_a_budget_below_one_example_says_what_it_takes():
     net = tanh_net(4, 8, 2)
     data = [(torch.randn(6, 4), torch.randint(2, (6,)))]
     with pytest.warns(
-        RuntimeWarning, match=r"1 example\(s\) at a time takes about .* MiB: it is exceeded"
+        RuntimeWarning, match=r"takes about .* MiB however it is cut: it is exceeded"
     ):
         operator = ParameterOperator(net, nn.CrossEntropyLoss(), data, memory_budget=1)
-    assert operator.planned.chunk == 1
     assert operator.planned.bytes > 1
     assert ParameterOperator(net, nn.CrossEntropyLoss(), data).planned.keep
+
+
+def test_pieces_are_made_where_they_bring_a_product_under_the_budget_alone():
+    """Bytes that grow by 1 an example; what the parameters take is not cut."""
+    counts, vectors = [64], 0
+
+    def planned(fixed, budget, divisible=True):
+        needs = [planning.Need(fixed + size, fixed + 2 * size) for size in (2, 8)]
+        line = planning.Line((2, 8), needs)
+        return planning.plan(line, counts, vectors, int(planning.UNSEEN * budget), divisible)
+
+    assert planned(1000, 1200).chunk is None
+    assert planned(10, 100).chunk < 64
+    for divisible in (True, False):
+        with pytest.warns(RuntimeWarning, match="however it is cut"):
+            found = planned(1000, 500, divisible)
+        assert found.chunk is None and found.keep, "the parameters decide"
+    with pytest.warns(RuntimeWarning, match="however it is cut"):
+        assert planned(10, 50, False).chunk is None, "examples that cannot be told apart"
 
 
 def test_the_kept_graph_of_a_hessian_holds_no_gradient():
@@ -238,7 +256,7 @@ def test_the_kept_graph_of_a_hessian_holds_no_gradient():
 @pytest.mark.parametrize(
     "order", [torch.arange(40) % 2, torch.arange(40) // 20, torch.arange(40) // 8 % 2]
 )
-def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
+def test_a_loss_that_is_no_mean_is_not_cut_under_a_small_budget(order):
     """Where the whole batch does not fit, the loss is checked on pieces with examples from all over
     it: classes may come in order."""
     net = tanh_net(64, 64, 2)
@@ -247,11 +265,12 @@ def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
     def loss(f, t):
         return nn.functional.cross_entropy(f, t, weight, reduction="sum") / weight[t].sum()
 
-    with (
-        pytest.warns(RuntimeWarning, match="is exceeded"),
-        refusal(r"not a weighted mean over its parts|parts of a batch weigh"),
-    ):
-        ParameterOperator(net, loss, [(torch.randn(40, 64), order)], memory_budget=1)
+    given = net, loss, [(torch.randn(40, 64), order)]
+    with pytest.warns(RuntimeWarning, match="is exceeded"):
+        operator = ParameterOperator(*given, memory_budget=1)
+    assert operator.planned.chunk is None
+    v = torch.ones(operator.shape[0])
+    assert torch.equal(operator @ v, ParameterOperator(*given) @ v)
 
 
 def test_pieces_from_all_over_a_batch_have_every_example_once():
