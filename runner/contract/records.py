@@ -26,61 +26,68 @@ TESTS = ("mann_whitney", "wilcoxon", "spearman")
 is."""
 
 
+def column(meaning: str, **default: Any) -> Any:
+    """A field of a row that a report writes as a CSV column, with its meaning
+    (docs/columns.md)."""
+    return field(metadata={"help": meaning}, **default)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Statistic:
-    """One row of stats.csv.
+    """One row of stats.csv."""
 
-    name: unique together with group; kind: mann_whitney, wilcoxon, spearman, linear, log_linear or
-    summary; figure: where it is drawn; where: place in the paper; group: variant, e.g.
-    "protocol=fitted seed=42". family: figure, kind and number of the tests that Holm's correction
-    takes together; "" for a test that cannot reach 0.05 and is left out. unconverged: how many of
-    the pairs that enter have an end that missed the stop rule of its search.
-    label_a, label_b, n_a, n_b: the samples, and how many values of each entered. lost: how many
-    values are infinite or missing, which do not enter; effect_least, p_least, shift_least (lower
-    limit of the shift) and effect_most, p_most, shift_most (upper limit): what the test gives if
-    all of them are as small, or as large, as can be. statistic: U of `a`, W⁺, Spearman's ρ, or the
-    mean. p, p_holm, p_min: two-sided, adjusted within the family, smallest attainable. effect:
-    rank-biserial correlation. shift, shift_low, shift_high: Hodges–Lehmann shift and its confidence
-    interval. slope, intercept, slope_error, r2: fits. mean, std (ddof 1), std_population (ddof 0),
-    median: summaries, of `a`.
-    """
-
-    name: str
-    kind: str
-    figure: str = ""
-    where: str = ""
-    group: str = ""
-    label_a: str = ""
-    label_b: str = ""
-    n_a: int = 0
-    n_b: int = 0
-    lost: int = 0
-    unconverged: int = 0
-    statistic: float = NAN
-    p: float = NAN
-    p_holm: float = NAN
-    p_min: float = NAN
-    family: str = ""
-    effect: float = NAN
-    shift: float = NAN
-    shift_low: float = NAN
-    shift_high: float = NAN
-    effect_least: float = NAN
-    p_least: float = NAN
-    shift_least: float = NAN
-    effect_most: float = NAN
-    p_most: float = NAN
-    shift_most: float = NAN
-    slope: float = NAN
-    intercept: float = NAN
-    slope_error: float = NAN
-    r2: float = NAN
-    mean: float = NAN
-    std: float = NAN
-    std_population: float = NAN
-    median: float = NAN
-    method: str = ""
-    note: str = ""
+    name: str = column("unique together with group")
+    kind: str = column(
+        "mann_whitney (independent samples), wilcoxon (pairs), spearman, a fit, or summary"
+    )
+    figure: str = column("figure in which it is drawn", default="")
+    where: str = column("place in the paper", default="")
+    group: str = column("variant, such as protocol=fitted seed=42", default="")
+    label_a: str = column("what sample a is", default="")
+    label_b: str = column("what sample b is", default="")
+    n_a: int = column("how many values of a entered", default=0)
+    n_b: int = column("how many values of b entered", default=0)
+    lost: int = column("infinite or missing values, which do not enter", default=0)
+    unconverged: int = column(
+        "pairs with an end that missed the stop rule of its search", default=0
+    )
+    statistic: float = column(
+        "U of a (Mann–Whitney), W⁺ (Wilcoxon), Spearman's ρ, or the mean", default=NAN
+    )
+    p: float = column("two-sided p-value", default=NAN)
+    p_holm: float = column(
+        "p after Holm's correction in the family; empty where p_min is not below 0.05",
+        default=NAN,
+    )
+    p_min: float = column("smallest p that samples of this size can give", default=NAN)
+    family: str = column(
+        "tests that Holm's correction takes together: figure, kind and their number", default=""
+    )
+    effect: float = column(
+        "rank-biserial correlation: share of pairs with larger a less share with smaller a",
+        default=NAN,
+    )
+    shift: float = column("Hodges–Lehmann estimate of how much larger a is", default=NAN)
+    shift_low: float = column("lower end of its 95 % interval", default=NAN)
+    shift_high: float = column("upper end of its 95 % interval", default=NAN)
+    effect_least: float = column("effect if all lost values are as small as can be", default=NAN)
+    p_least: float = column("p in that case", default=NAN)
+    shift_least: float = column("lower end of the shift in that case", default=NAN)
+    effect_most: float = column("effect if all lost values are as large as can be", default=NAN)
+    p_most: float = column("p in that case", default=NAN)
+    shift_most: float = column("upper end of the shift in that case", default=NAN)
+    slope: float = column("of a fit", default=NAN)
+    intercept: float = column("of a fit", default=NAN)
+    slope_error: float = column("standard error of the slope", default=NAN)
+    r2: float = column("coefficient of determination of a fit", default=NAN)
+    mean: float = column("of a, in summaries", default=NAN)
+    std: float = column("its standard deviation (ddof 1)", default=NAN)
+    std_population: float = column(
+        "its standard deviation (ddof 0), as papers print it", default=NAN
+    )
+    median: float = column("of a", default=NAN)
+    method: str = column("exact, asymptotic, or least squares", default="")
+    note: str = column("what else a reader should know", default="")
 
     @property
     def decay(self) -> float:
@@ -194,43 +201,48 @@ class Statement:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, or an extension, decided from tables. One row for each statement.
+    """A statement of the paper, or an extension, decided from tables: one row of claims.csv."""
 
-    name: unique within the experiment; statement: what the paper says; where: place in the
-    paper; extension: as of `Statement`; verdict: see `runner.stats.judge`;
-    statistic: the measured quantity; threshold: the criterion; chosen: whether its limits are ours
-    and not the paper's; detail: n, interval, p and effect size, or why nothing was decided; group:
-    what it speaks of, where one experiment is about several papers; variants: part (a depth, a
-    checkpoint, a protocol) -> its verdict; other_seeds: likewise of seeds other than the published
-    networks', where those decide a part alone; seeds_needed: how many seeds would decide it if mean
-    and spread stayed as they are (inf where none would, NaN where it is decided or no number can be
-    given); undecidable: why no number of seeds would decide it, where that is known; independent:
-    as of `Statement`; replication: the verdict of the seeds declared for a second one, which is not
-    counted ("" where none are declared; the report fills it in); authors, authors_value: verdict
-    and quantity of the authors' own published results, "" and NaN where these do not decide;
-    alternative: what would have to be so for it to be false (`runner.contract.Alternative`; the
-    report fills it in).
-    """
-
-    name: str
-    statement: str
-    where: str
-    verdict: Verdict
-    statistic: float = NAN
-    threshold: str = ""
-    detail: str = ""
-    group: str = ""
-    variants: Mapping[str, Verdict] = field(default_factory=dict)
-    other_seeds: Mapping[str, Verdict] = field(default_factory=dict)
-    seeds_needed: float = NAN
-    undecidable: str = ""
-    independent: bool = False
-    chosen: bool = False
-    extension: bool = False
-    replication: str = ""
-    authors: str = ""
-    authors_value: float = NAN
-    alternative: str = ""
+    name: str = column("unique within the experiment")
+    statement: str = column("what the paper says")
+    where: str = column("place in the paper")
+    verdict: Verdict = column(
+        "confirmed, refuted, minor error, inconclusive, or one that is not counted"
+    )
+    statistic: float = column("the measured quantity of the part nearest to its limit", default=NAN)
+    threshold: str = column("the criterion", default="")
+    detail: str = column("n, interval, p and effect size, or why nothing was decided", default="")
+    group: str = column(
+        "what it speaks of, where one experiment is about several papers", default=""
+    )
+    variants: Mapping[str, Verdict] = column(
+        "verdict of each part (a depth, a checkpoint, a protocol), as JSON", default_factory=dict
+    )
+    other_seeds: Mapping[str, Verdict] = column(
+        "the same of seeds other than the published networks', where those decide a part alone",
+        default_factory=dict,
+    )
+    seeds_needed: float = column(
+        "seeds that would decide it if mean and spread stayed as they are; inf: none would",
+        default=NAN,
+    )
+    undecidable: str = column(
+        "why no number of seeds would decide it, where that is known", default=""
+    )
+    independent: bool = column(
+        "whether it does not depend on the protocol (a theorem, a formula, an exact zero)",
+        default=False,
+    )
+    chosen: bool = column("whether the limits are ours and not the paper's", default=False)
+    extension: bool = column("whether it is not in the paper, and counted apart", default=False)
+    replication: str = column(
+        "verdict of the seeds declared for a second one; not counted", default=""
+    )
+    authors: str = column("verdict from the authors' own published results", default="")
+    authors_value: float = column("the quantity in those results", default=NAN)
+    alternative: str = column(
+        "what would be so if it were false; the judge does not confirm it then", default=""
+    )
 
 
 def decide(holds: bool | None) -> Verdict:

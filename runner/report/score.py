@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.contract.records import column
 from runner.report.reference import NAN, ROUNDING, Printed
 from runner.stats import judge
 from runner.stats.intervals import Difference, Part, Sample, joined, lost_text, withheld
@@ -17,69 +18,78 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Score:
-    """One row of the scorecard, after its keys; `scorecard` states the rules.
+    """One row of the scorecard, after its keys; `scorecard` states the rules."""
 
-    way, statistic: as the reference row has them. resolution: half a unit of the last printed digit
-    of the paper's mean. margin: how far the means may lie apart. std columns: measured with ddof 1,
-    the paper's with ddof 0, as published; results_std: of the authors' public results.
-    image_variance, image_df: of the difference, where both sides looked at different sets of
-    images. rounding_std, rounding_df: where both sides have the same networks, by how much the rest
-    (rounding of another device, other probes) moves one seed's value. ratio = measured / paper (or
-    / bound), difference = measured − paper with its standard error, degrees of freedom and 90 %
-    interval [low, high]. equivalence: what the equivalence test says whatever the verdict;
-    detectable: the smallest difference that would have been *not reproduced*, the margin and half
-    an interval; significant: "yes" where zero is outside the 99 % interval of the difference and
-    the digits are others; seeds_needed: how many would decide an inconclusive row. Other criteria,
-    each "yes" or "no": sign_kept (where a sign can differ); in_our_95, the published value in our
-    95 % interval; in_their_prediction, ours in the 95 % prediction interval of theirs. order_kept:
-    share of the other rows of the metric and table that lie on the same side of this one as in the
-    paper. std_ratio, std_p: our std over the paper's (both ddof 1), and the two-sided F test of
-    their equality. values: ours, pairs (seed, value), nine digits, None for one that is not finite;
-    JSON in scorecard.csv.
-    replication: the verdict of the seeds declared for a second one, not counted; "" where none are
-    declared. undecidable: why no number of our seeds would decide an inconclusive row.
-    """
-
-    paper_mean: float
-    paper_std: float
-    upper_bound: float
-    n_seeds: int
-    resolution: float
-    way: str = ""
-    statistic: str = ""
-    results_std: float = NAN
-    margin: float = NAN
-    measured_mean: float = NAN
-    measured_std: float = NAN
-    n: int = 0
-    image_variance: float = 0.0
-    image_df: float = NAN
-    rounding_std: float = NAN
-    rounding_df: float = NAN
-    ratio: float = NAN
-    difference: float = NAN
-    standard_error: float = NAN
-    df: float = NAN
-    z: float = NAN
-    low: float = NAN
-    high: float = NAN
-    verdict: str = "not run"
-    equivalence: str = ""
-    detectable: float = NAN
-    significant: str = ""
-    seeds_needed: float = NAN
-    sign_kept: str = ""
-    order_kept: float = NAN
-    in_our_95: str = ""
-    in_their_prediction: str = ""
-    std_ratio: float = NAN
-    std_p: float = NAN
-    reason: str = ""
-    source: str = ""
-    note: str = ""
-    values: tuple[tuple[int, float | None], ...] = ()
-    replication: str = ""
-    undecidable: str = ""
+    paper_mean: float = column("printed value")
+    paper_std: float = column("printed standard deviation (ddof 0)")
+    upper_bound: float = column("printed bound, where no value is printed")
+    n_seeds: int = column("seeds of the paper")
+    resolution: float = column("half a unit of the last printed digit")
+    way: str = column(
+        "as described in the paper, authors' configuration, or recovered protocol", default=""
+    )
+    statistic: str = column(
+        "what the printed number is made of: mean over seeds, ratio of means, one value", default=""
+    )
+    results_std: float = column("standard deviation of the authors' public results", default=NAN)
+    margin: float = column("how far the means may lie apart", default=NAN)
+    measured_mean: float = column("our mean", default=NAN)
+    measured_std: float = column("our standard deviation (ddof 1)", default=NAN)
+    n: int = column("our seeds", default=0)
+    image_variance: float = column(
+        "variance of the difference, where both sides looked at different images",
+        default=0.0,
+    )
+    image_df: float = column("its degrees of freedom", default=NAN)
+    rounding_std: float = column(
+        "by how much rounding or other probes move a seed's value, where the networks are the same",
+        default=NAN,
+    )
+    rounding_df: float = column("its degrees of freedom", default=NAN)
+    ratio: float = column("measured over printed", default=NAN)
+    difference: float = column("measured less printed", default=NAN)
+    standard_error: float = column("of the difference", default=NAN)
+    df: float = column("degrees of freedom of the difference", default=NAN)
+    z: float = column("difference over its standard error", default=NAN)
+    low: float = column("lower end of the 90 % interval of the difference", default=NAN)
+    high: float = column("upper end of the 90 % interval of the difference", default=NAN)
+    verdict: str = column(
+        "exact match, reproduced, not reproduced, inconclusive, or uncounted", default="not run"
+    )
+    equivalence: str = column("what the equivalence test alone says", default="")
+    detectable: float = column(
+        "smallest difference that would have been not reproduced", default=NAN
+    )
+    significant: str = column(
+        "yes where zero is outside the 99 % interval of the difference and the digits are others",
+        default="",
+    )
+    seeds_needed: float = column("how many seeds would decide an inconclusive row", default=NAN)
+    sign_kept: str = column("whether the sign is the printed one, where it can differ", default="")
+    order_kept: float = column(
+        "share of the other rows of table and metric on the same side of this one as in the paper",
+        default=NAN,
+    )
+    in_our_95: str = column("whether the printed value is in our 95 % interval", default="")
+    in_their_prediction: str = column(
+        "whether our mean is in the 95 % prediction interval of theirs", default=""
+    )
+    std_ratio: float = column(
+        "our standard deviation over the printed one (both ddof 1)", default=NAN
+    )
+    std_p: float = column("two-sided F test of their equality", default=NAN)
+    reason: str = column("of the verdict", default="")
+    source: str = column("place in the paper", default="")
+    note: str = column("what else a reader should know", default="")
+    values: tuple[tuple[int, float | None], ...] = column(
+        "our value of every seed: JSON, [seed, value]", default=()
+    )
+    replication: str = column(
+        "verdict of the seeds declared for a second one; not counted", default=""
+    )
+    undecidable: str = column(
+        "why no number of our seeds would decide an inconclusive row", default=""
+    )
 
 
 def score_of(

@@ -260,7 +260,9 @@ def main() -> None:
         text = given.page.read_text()
         before, rest = text.split(START)
         given.page.write_text(f"{before}{START}\n\n{page(models)}\n\n{END}{rest.split(END)[1]}")
-    failed = [line for model in models for line in wrong(model)]
+    failed = []
+    for model in models:
+        failed += wrong(model)
     print(*failed, sep="\n")
     if failed:
         sys.exit(1)
