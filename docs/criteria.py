@@ -6,33 +6,33 @@ margin tells apart: `python -m docs.criteria > docs/criteria.md`, in a full clon
 from __future__ import annotations
 
 import csv
+import math
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from omegaconf import OmegaConf
 
 from experiments.paper_audit.papers import clauses, keys
-from experiments.printed import FOLDER as CLAIMS, LIMITS, statements
+from experiments.printed import statement_rows, statements
 from runner.contract import Statement
+from runner.report.reference import files
 from runner.run.config import experiment_names, preview
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Margins and criteria
 
-Made by `python -m docs.criteria` from the files and the history of this repository. Reasons are in
-`experiments/reference/`, and in the column `detail` of the experiment's `claims.csv`. *Fixed in* is
-the commit in which the limits first stood in their present form (they may be older in another
-form). *Order*: before or after the first commit with a report of the experiment. A criterion that
-is younger than the first result, or whose limits are older but were applied to something else
-before (listed below as changed), may have been chosen with it in view. Of a setting it is the first
-commit in which a setting of this name had this value in any experiment.
+Made by `python -m docs.criteria` from the rows of `experiments/reference/`, which have the reasons,
+too. *Fixed in* is the commit in which the limits first stood in their present form (they may be
+older in another form). *Order*: before or after the first commit with a report of the experiment. A
+criterion that is younger than the first result, or whose limits are older but were applied to
+something else before (listed below as changed), may have been chosen with it in view. Of a setting
+it is the first commit in which a setting of this name had this value in any experiment.
 
 The default margin of printed numbers, ±25 %, was fixed in 3f8faa74: before the first results of
 Experiments 2 and 6, and after those of Experiments 1, 1b, 3, 3b, 4 and 5 (037520f1, fd663b37),
@@ -57,102 +57,45 @@ def first_result(name: str) -> tuple[str, int, str]:
     return first_commit("--diff-filter=A", "--", *places)
 
 
-Limits = dict[str, float]
-OLD_KEY = "readings"
-"""Name of `criteria` in older configurations."""
-
-
 @dataclass(frozen=True)
 class Criterion:
-    """A limit that we chose: commit and time of the first version of its file that has it so."""
+    """A limit that we chose. fixed: the commit that fixed it; order: before or after the first
+    result."""
 
     experiment: str
     name: str
     limits: str
-    reason: str
-    commit: str
-    time: int
-    changed: bool = False
+    fixed: str
+    order: str
 
 
-def versions(path: Path) -> Iterator[tuple[str, int, str]]:
-    """(commit, time, text) of every version of a file, the oldest first, under its older names."""
-    command = ["git", "log", "--follow", "--format=%x00%h %ct", "--name-only", "--"]
-    log = subprocess.run([*command, path], cwd=ROOT, capture_output=True, text=True, check=True)
-    for entry in reversed(log.stdout.split("\0")[1:]):
-        commit, time, name = entry.split()
-        show = ["git", "show", f"{commit}:{name}"]
-        shown = subprocess.run(show, cwd=ROOT, capture_output=True, text=True, check=False)
-        yield commit, int(time), shown.stdout
+LIMITS = ("low", "high", "margin")
 
 
-def of_configuration(text: str) -> dict[str, Limits]:
-    """Statement -> limits, of the criteria in an experiment's YAML."""
-    experiment = OmegaConf.select(OmegaConf.create(text), "experiment", default={})
-    criteria = experiment.get("criteria") or experiment.get(OLD_KEY) or {}
-    found = {}
-    for name, criterion in criteria.items():
-        found[str(name)] = {key: float(criterion[key]) for key in LIMITS if key in criterion}
-    return found
-
-
-def of_statements(text: str) -> dict[str, Limits]:
-    """Statement -> limits, of a file of experiments/reference/claims."""
-    found = {}
-    for row in csv.DictReader(text.splitlines()):
-        found[row["name"]] = {key: float(row[key]) for key in LIMITS if row.get(key)}
-    return found
-
-
-def first_stated(
-    path: Path, read: Callable[[str], Mapping[str, Limits]]
-) -> dict[str, tuple[str, int]]:
-    """Statement -> (commit, time) in which its present limits first stood in the file."""
-    now = read(path.read_text(encoding="utf-8"))
-    found: dict[str, tuple[str, int]] = {}
-    for commit, time, text in versions(path):
-        for name, limits in read(text).items():
-            if limits == now.get(name):
-                found.setdefault(name, (commit, time))
-    return found
-
-
-def in_words(limits: Mapping[str, float]) -> str:
+def in_words(statement: Statement) -> str:
     """'low: 0.5, high: 2'."""
-    return ", ".join(f"{key}: {value:g}" for key, value in limits.items())
+    limits = {key: getattr(statement, key) for key in LIMITS}
+    return ", ".join(f"{key}: {v:g}" for key, v in limits.items() if math.isfinite(v))
 
 
-def of_file(
-    path: Path, read: Callable[[str], Mapping[str, Limits]], names: Iterable[str]
-) -> Iterator[Criterion]:
-    """The criteria of these statements in a file."""
-    now = read(path.read_text(encoding="utf-8"))
-    commits = first_stated(path, read)
-    says = said(path.stem)
-    for name in names:
-        if now[name]:
-            statement = says[name]
-            limits = in_words(now[name])
-            commit, time = commits[name]
-            yield Criterion(
-                path.stem, name, limits, statement.reason, commit, time, bool(statement.history)
-            )
+def of_statements() -> Iterator[Criterion]:
+    """The rows of statements whose limits or margins are ours."""
+    for (experiment, name), s in statement_rows().items():
+        if s.fixed:
+            yield Criterion(experiment, name, in_words(s), *s.fixed.split())
 
 
-def said(experiment: str) -> Mapping[str, Statement]:
-    """The statements of an experiment with the limits that decide."""
-    printed = statements(experiment) if (CLAIMS / f"{experiment}.csv").is_file() else {}
-    return getattr(preview(experiment), "says", printed)
-
-
-def of_margins(path: Path) -> Iterator[Criterion]:
+def of_margins() -> Iterator[Criterion]:
     """The margins of printed numbers that differ from the default."""
-    with open(path, newline="", encoding="utf-8") as stream:
-        rows = [row for row in csv.DictReader(stream) if row.get("margin")]
-    for margin, reason in sorted({(row["margin"], row["margin_reason"]) for row in rows}):
-        text = f",{margin},{reason[:40]}"
-        commit, time, _ = first_commit("-S", text, "--", "experiments/reference")
-        yield Criterion(path.stem, "margin of printed numbers", margin, reason, commit, time)
+    found = set()
+    for path in files("numbers"):
+        with open(path, newline="", encoding="utf-8") as stream:
+            for row in csv.DictReader(stream):
+                if row["margin"]:
+                    columns = ("experiment", "margin", "margin_reason", "fixed")
+                    found.add(tuple(row[column] for column in columns))
+    for experiment, margin, _, fixed in sorted(found):
+        yield Criterion(experiment, "margin of printed numbers", margin, *fixed.split())
 
 
 def of_settings(experiment: str) -> Iterator[Criterion]:
@@ -164,21 +107,17 @@ def of_settings(experiment: str) -> Iterator[Criterion]:
             written = rf"\b{field.name}: float = .*\b{re.escape(f'{value:g}')}\b"
             commit, time, _ = first_commit("-G", written, "--", "experiments", "runner")
             limits = f"experiment.{field.name}: {value:g}"
-            yield Criterion(experiment, "setting", limits, "", commit, time)
+            _, result_time, _ = first_result(experiment)
+            order = "after" if 0 < result_time <= time else "before"
+            yield Criterion(experiment, "setting", limits, commit, order)
 
 
 def criteria() -> Iterator[Criterion]:
-    """The limits in YAML files, in files of statements, in settings; margins of printed numbers."""
-    for path in sorted((ROOT / "conf" / "experiment").glob("*.yaml")):
-        of_yaml = of_configuration(path.read_text(encoding="utf-8"))
-        yield from of_file(path, of_configuration, of_yaml)
-    for path in sorted(CLAIMS.glob("*.csv")):
-        ours = [name for name, statement in statements(path.stem).items() if statement.chosen]
-        yield from of_file(path, of_statements, ours)
+    """The limits of statements, in settings, and the margins of printed numbers."""
+    yield from of_statements()
     for name in experiment_names():
         yield from of_settings(name)
-    for path in sorted((ROOT / "experiments" / "reference").glob("*.csv")):
-        yield from of_margins(path)
+    yield from of_margins()
 
 
 CHANGED = """
@@ -208,7 +147,7 @@ def _cell(value: object) -> str:
 def changed() -> Iterator[tuple[str, str, str]]:
     """(experiment, statement, what its criterion was) of every statement with a history."""
     for name in experiment_names():
-        for statement in said(name).values():
+        for statement in statements(name).values():
             if statement.history:
                 yield name, statement.name, statement.history
     for clause in chain.from_iterable(map(clauses, keys())):
@@ -305,10 +244,8 @@ def main() -> None:
     """Print the page."""
     rows, counts = [], Counter[str]()
     for c in criteria():
-        _, result_time, _ = first_result(c.experiment)
-        when = "after" if c.changed or 0 < result_time <= c.time else "before"
-        counts[when] += 1
-        rows.append((c.experiment, c.name, c.limits, c.commit, when))
+        counts[c.order] += 1
+        rows.append((c.experiment, c.name, c.limits, c.fixed, c.order))
     lead = f"{counts['before']} were fixed before the first result, {counts['after']} after it.\n\n"
     columns = ("experiment", "statement", "limits", "fixed in", "order")
     page = HEAD + lead + table(columns, rows)

@@ -1,26 +1,21 @@
-"""The papers' printed statements, experiments/reference/claims/<name>.csv, and the criteria that we
-chose for them."""
+"""What the papers state: their sentences, statements and numbers in experiments/reference."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from runner.contract import Experiment, SettingError, Statement, one_of, report_only
-from runner.stats.statements import read_statements
+from runner.contract import Experiment, Statement
+from runner.report.reference import REFERENCE, files, numbers_of
+from runner.stats.rows import read_statements
 
-FOLDER = Path(__file__).resolve().parent / "reference" / "claims"
-TEXTS = FOLDER.parent / "texts"
 KINDS = ("claim", "number", "table", "row", "audit", "not checked", "left out")
 """Where a statement of a text is decided: a printed statement, a printed number, all numbers of one
 quantity in a table, a row made in code, the audit; or why nowhere: a fact that we could not check,
 or no fact that a check decides (a definition, a plan, another paper's result, an opinion)."""
-LIMITS = ("low", "high", "margin")
-"""What a criterion may give next to its reason."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +38,8 @@ class Said:
 @cache
 def said(paper: str) -> tuple[Said, ...]:
     """The statements of a paper in the order of its text, from
-    experiments/reference/texts/<paper>.csv."""
-    with open(TEXTS / f"{paper}.csv", newline="", encoding="utf-8") as stream:
+    experiments/reference/<paper>/texts.csv."""
+    with open(REFERENCE / paper / "texts.csv", newline="", encoding="utf-8") as stream:
         return tuple(Said(**row) for row in csv.DictReader(stream))
 
 
@@ -58,83 +53,51 @@ def unchecked(paper: str) -> list[str]:
     return [f"Of {len(stated)} statements of the text {len(found)} are not checked. {lines}."]
 
 
+@cache
+def printed_rows(name: str) -> list[dict[str, str]]:
+    """The printed numbers of an experiment, every field as text."""
+    numbers = numbers_of(name)
+    if numbers is None:
+        return []
+    table = numbers.read().astype(str)
+    return table.to_dict("records")
+
+
 def printed_number(name: str, **keys: str) -> float:
-    """The one printed mean of experiments/reference/<name>.csv under these keys, for a mark or a
-    line of a figure.
+    """The one printed mean of an experiment under these keys, for a mark or a line of a figure.
 
     >>> printed_number("ws_bound", metric="lambda_sup_smallest")
     4.52
     """
-    found = set()
-    with open(FOLDER.parent / f"{name}.csv", newline="", encoding="utf-8") as stream:
-        for row in csv.DictReader(stream):
-            if keys.items() <= row.items():
-                found.add(row["mean"])
+    found = {row["mean"] for row in printed_rows(name) if keys.items() <= row.items()}
     if len(found) != 1:
         raise ValueError(f"{name}: expected one printed value for {keys}, found {len(found)}")
     return float(found.pop())
 
 
 @cache
-def statements(name: str) -> dict[str, Statement]:
-    """name of the statement -> statement, of the file of one experiment."""
-    return read_statements(FOLDER / f"{name}.csv")
-
-
-def judged(name: str, criteria: Mapping[str, Mapping[str, Any]]) -> dict[str, Statement]:
-    """The printed statements with the criteria of an experiment's YAML: {statement: {low, high,
-    margin, reason, history}}.
-
-    A criterion says what words of the paper mean as limits ("two orders slower": log10 of the ratio
-    between 1.5 and 2.5), or how a printed number is compared; its limits replace printed ones.
-    Raises SettingError for a statement that the file does not have, another key, a limit that is no
-    number, and a criterion without its reason.
-    """
-    found = dict(statements(name))
-    for which, criterion in criteria.items():
-        one_of("experiment.criteria", which, found)
-        found[which] = _with(found[which], criterion)
+def statement_rows() -> dict[tuple[str, str], Statement]:
+    """(experiment, name) -> statement, of all papers."""
+    found: dict[tuple[str, str], Statement] = {}
+    for path in files("statements"):
+        found |= read_statements(path)
     return found
 
 
-def _with(statement: Statement, criterion: Mapping[str, Any]) -> Statement:
-    place = f"experiment.criteria.{statement.name}"
-    if not isinstance(criterion, Mapping) or not str(criterion.get("reason", "")).strip():
-        raise SettingError(f"{place}: expected limits and a reason, found {criterion!r}")
-    one_of(place, list(criterion), [*LIMITS, "reason", "history"])
-    limits = {key: criterion[key] for key in LIMITS if key in criterion}
-    for key, value in limits.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise SettingError(f"{place}.{key}: expected a number, found {value!r}")
-    if "low" in limits or "high" in limits:
-        limits |= {"number": float("nan"), "rounding": 0.0, "chosen": True}
-    history = str(criterion.get("history", ""))
-    return replace(statement, **limits, reason=str(criterion["reason"]), history=history)
+@cache
+def statements(name: str) -> dict[str, Statement]:
+    """name of the statement -> statement, of one experiment."""
+    return {key[1]: says for key, says in statement_rows().items() if key[0] == name}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Experiment):
-    """An experiment whose statements stand in a file of experiments/reference/claims, our criteria
-    in its YAML."""
+    """An experiment whose statements are rows of experiments/reference."""
 
     claimed: ClassVar[str] = ""
-    """Name of the file; "" where nothing is printed."""
-
-    criteria: dict[str, Any] = report_only(
-        {},
-        help=(
-            "criteria that we chose, each with its reason, fixed before the results "
-            "unless it says otherwise"
-        ),
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.says
+    """Whose rows they are: its name in `conf/`."""
 
     @property
-    def says(self) -> dict[str, Statement]:
-        """name -> statement with its limits (`judged`)."""
-        if self.claimed:
-            return judged(self.claimed, self.criteria)
-        return {}
+    def says(self) -> Mapping[str, Statement]:
+        """name -> statement with its limits."""
+        return statements(self.claimed)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from runner.contract import Alternative, Alternatives
 from runner.stats.alternatives import (
+    Change,
     columns_exchanged,
     exchanged,
     random_order,
@@ -13,6 +16,8 @@ from runner.stats.alternatives import (
     to_power,
 )
 
+Changes = Mapping[str, Change]
+"""What would be so -> the tables then; the statements' rows say it in these words."""
 TRAINED_FIRST = "untrained and trained networks exchange their places"
 TRAINED = exchanged("checkpoint", "init", "final")
 RESIDUAL_FIRST = "plain and residual networks exchange their places"
@@ -27,54 +32,22 @@ SMOOTH = exchanged("activation", "relu", "gelu")
 LESS_ACCURATE = "accuracies are a tenth lower"
 LESS = scaled(0.9, "test_accuracy")
 
-RESONANCE: Alternatives = (
-    Alternative(
-        RESIDUAL_FIRST,
-        exchanged("arch", "plain", "residual"),
-        (
-            "residual slower than plain",
-            "plain C at the largest distance",
-            "rho at init",
-            "norm of the chain",
-        ),
-    ),
-    Alternative(NO_ORDER, RANDOM, ("plain C monotone", "decay after training")),
-    Alternative("R is ten times as large", scaled(10.0, "R"), ("scale of R at init",)),
-    Alternative("ρ is half as large", scaled(0.5, "rho"), ("rho of residual networks",)),
-    Alternative(
-        OPPOSITE_EXPONENT,
-        OPPOSITE,
-        ("Lyapunov exponent", "negative exponent at init", "positive exponent after training"),
-    ),
-)
-DEEP: Alternatives = (
-    Alternative(NO_ORDER, RANDOM, ("R² of C at L=32",)),
-    Alternative(
-        RESIDUAL_FIRST,
-        exchanged("arch", "plain", "residual"),
-        ("residual R is stable", "coupling of the ends", "fall of R"),
-    ),
-)
-SPECTRAL_NORM: Alternatives = (
-    Alternative(
-        RESIDUAL_FIRST,
-        exchanged("arch", "plain_sn", "residual"),
-        (
-            "rho below 1",
-            "rho after training",
-            "plateau of R",
-            "flatness of R",
-            "accuracy drops",
-            "accuracy of residual networks",
-        ),
-    ),
-    Alternative(NO_ORDER, RANDOM, ("R² of log R", "decay in orders", "decay after training")),
-    Alternative(
-        OPPOSITE_EXPONENT,
-        OPPOSITE,
-        ("contracting", "exponent at init", "exponent after training"),
-    ),
-)
+RESONANCE: Changes = {
+    RESIDUAL_FIRST: exchanged("arch", "plain", "residual"),
+    NO_ORDER: RANDOM,
+    "R is ten times as large": scaled(10.0, "R"),
+    "ρ is half as large": scaled(0.5, "rho"),
+    OPPOSITE_EXPONENT: OPPOSITE,
+}
+DEEP: Changes = {
+    NO_ORDER: RANDOM,
+    RESIDUAL_FIRST: exchanged("arch", "plain", "residual"),
+}
+SPECTRAL_NORM: Changes = {
+    RESIDUAL_FIRST: exchanged("arch", "plain_sn", "residual"),
+    NO_ORDER: RANDOM,
+    OPPOSITE_EXPONENT: OPPOSITE,
+}
 BOTTLENECK: Alternatives = (
     Alternative(
         "a block has one more rank than the narrow layer allows",

@@ -23,7 +23,6 @@ from runner.contract.experiment import (
 from runner.contract.records import (
     CLAIM_VERDICTS,
     Claim,
-    Statement,
     Statistic,
     Verdict,
     decide,
@@ -44,6 +43,7 @@ from runner.contract.schema import (
     typed_path,
     whole_number,
 )
+from runner.contract.statement import Statement
 from runner.contract.words import (
     assignments,
     described,

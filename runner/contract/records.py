@@ -1,5 +1,4 @@
-"""What cells and reports record in rows: statistics, statements of a paper with their verdicts,
-numerical checks.
+"""What cells and reports record in rows: statistics, verdicts on statements, numerical checks.
 
 `runner.stats.judge` reaches the verdicts. A cell's table `certificate` says what was compared with
 finite differences of gradients, and whether it agreed. A measuring experiment adds it to its other
@@ -123,80 +122,6 @@ Verdict = Literal[
     "not comparable",
 ]
 CLAIM_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Statement:
-    """One sentence of a paper, with the place where it is printed and the numbers that it holds.
-
-    name: unique within the experiment; text: the sentence; where: its place. low, high: the limits
-    that the quantity has to keep, `strict` where they themselves do not count. number, std, n: a
-    printed value, its population std over n seeds, and `rounding`, half a unit of its last printed
-    digit (a statement has limits or a number). margin: how far a value may lie from `number` and
-    still be the same, NaN for the default of `judge.margin_of`. reason: why we chose these limits,
-    '' where they are printed. history: what they were before they were changed with the result in
-    view, '' where they were not. chosen: the limits are ours and not the paper's, so that only the
-    uncertainty of a value decides. independent: of the protocol (a theorem, a formula, an exact
-    zero), so that settings, data and seeds other than the paper's leave it its verdict.
-    constructed: why it could not come out otherwise here, so that it is never counted as confirmed.
-    extension: it is not in the paper: a correction, or what the paper leaves to others; reports
-    count such statements apart, since their failing says nothing against a paper.
-    least, most: what the quantity can be at all (a share is in [0, 1]); an interval does not go
-    beyond.
-    """
-
-    name: str
-    text: str
-    where: str
-    low: float = -math.inf
-    high: float = math.inf
-    strict: bool = False
-    number: float = NAN
-    rounding: float = 0.0
-    std: float = NAN
-    n: int = 1
-    margin: float = NAN
-    reason: str = ""
-    history: str = ""
-    chosen: bool = False
-    independent: bool = False
-    constructed: str = ""
-    extension: bool = False
-    least: float = -math.inf
-    most: float = math.inf
-
-    @property
-    def threshold(self) -> str:
-        """The limits or the number in words: '>= 0.91', '0.24 ± 0.005'; '' where there is
-        neither."""
-        if not math.isnan(self.number):
-            return f"{self.number:g} ± {self.rounding:g}" if self.rounding else f"{self.number:g}"
-        equal = "" if self.strict else "="
-        sides = [f">{equal} {self.low:g}"] * math.isfinite(self.low)
-        sides += [f"<{equal} {self.high:g}"] * math.isfinite(self.high)
-        return " and ".join(sides)
-
-    @property
-    def decidable(self) -> bool:
-        """Whether there is a limit or a number: without one no value could fail."""
-        return math.isfinite(self.low) or math.isfinite(self.high) or not math.isnan(self.number)
-
-    def holds(self, value: float) -> bool:
-        """Whether a value keeps the limits."""
-        if self.strict:
-            return self.low < value < self.high
-        return self.low <= value <= self.high
-
-    def excludes(self, low: float, high: float) -> bool:
-        """Whether an interval is wholly outside the limits.
-
-        >>> positive = Statement(name="s", text="above 0", where="Eq. 1", low=0.0, strict=True)
-        >>> positive.excludes(0.0, 0.0), positive.excludes(0.0, 0.1)
-        (True, False)
-        """
-        if self.strict:
-            return high <= self.low or low >= self.high
-        return high < self.low or low > self.high
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from runner import stats
@@ -25,7 +24,7 @@ from runner.contract import (
     where_raised,
 )
 from runner.report import compare
-from runner.report.reference import read_reference
+from runner.report.reference import Numbers
 from runner.report.scope import Scope
 from runner.report.score import Score
 from runner.stats.intervals import NAN, joined
@@ -102,19 +101,19 @@ class Material:
     replication
         What the second verdict reads; None where the scope has no seeds for one.
     reference
-        File of the paper's values, if any.
+        The paper's values, if any.
     """
 
     scope: Scope
     shown: Subject
     judged: Subject
     replication: Subject | None = None
-    reference: Path | None = None
+    reference: Numbers | None = None
 
     @cached_property
     def printed(self) -> pd.DataFrame | None:
         """The paper's values, None where it has none."""
-        return None if self.reference is None else read_reference(self.reference)
+        return None if self.reference is None else self.reference.read()
 
 
 @dataclass(frozen=True, kw_only=True)

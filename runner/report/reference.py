@@ -1,13 +1,15 @@
-"""Files of published values, experiments/reference/<name>.csv: one row a value.
+"""Files of published values, experiments/reference/<paper>/numbers.csv: one row a value.
 
-`mean` and `std` have the digits that are printed ("2.50"), `upper_bound` a printed bound in the
-place of a mean, and `n_seeds` how many seeds they are of. `statistic` says how the value is made
-from them (blank: their mean). `way` says how it is measured here (`WAYS`). `results` is its place
-in the authors' public results (`unrounded/results.csv`), whose standard deviation counts where the
-paper prints none. `margin` and `margin_reason` say how far another value may lie from it and still
-be the same ("rounding" for the rounding of the print; blank for the default of `judge.margin_of`);
-`constructed` says why the row could not come out otherwise. Every other column is a key (`metric`
-always).
+`experiment` says whose tables have the measured value. `mean` and `std` have the digits that are
+printed ("2.50"), `upper_bound` a printed bound in the place of a mean, and `n_seeds` how many seeds
+they are of. `statistic` says how the value is made from them (blank: their mean). `way` says how it
+is measured here (`WAYS`). `results` is its place in the authors' public results
+(`unrounded/results.csv`), whose standard deviation counts where the paper prints none. `margin` and
+`margin_reason` say how far another value may lie from it and still be the same ("rounding" for the
+rounding of the print; blank for the default of `judge.margin_of`), `fixed` in which commit that was
+decided, and whether before or after the first result;
+`constructed` says why the row could not come out otherwise. `table`, `where` and `quantity` say how
+the value is read (`runner.stats.rows`). Every other column is a key (`metric` always).
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.stats.rows import resolution
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -33,9 +37,10 @@ authors' public code; by a protocol that was found by a search over the publishe
 counted apart."""
 VALUE_COLUMNS = (
     *("mean", "std", "upper_bound", "n_seeds", "way", "statistic", "results", "results_std"),
-    *("margin", "margin_reason", "constructed", "source", "note"),
+    *("margin", "margin_reason", "fixed", "constructed", "table", "where", "quantity"),
+    *("source", "note"),
 )
-BIBLIOGRAPHIC = ("experiment", "table")
+BIBLIOGRAPHIC = ("experiment",)
 """Keys that say where a value is printed, not which value it is; measured values need not carry
 them."""
 ROUNDING = "rounding"
@@ -63,8 +68,11 @@ class Printed:
     std_resolution: float
 
 
-def read_reference(path: Path) -> pd.DataFrame:
+def read_reference(path: Path, experiment: str = "") -> pd.DataFrame:
     """A reference file, every cell as text (so that the printed digits are not lost).
+
+    experiment: whose rows are read, of a file with that column; keys that none of them has are left
+    out.
 
     Raises ValueError with one line for an unreadable file, missing columns, a row of another
     length, a number that is none, a negative std, or a row with neither mean nor upper_bound.
@@ -96,11 +104,21 @@ def read_reference(path: Path) -> pd.DataFrame:
             published(dict(zip(header, row, strict=True)))
         except ValueError as error:
             raise ValueError(f"{path}, row {number}: {error}") from None
-    table = pd.DataFrame(rows[1:], columns=header, dtype=str)
+    table = of_experiment(pd.DataFrame(rows[1:], columns=header, dtype=str), experiment)
     if "results" in header:
-        known = unrounded(path.parent / "unrounded" / "results.csv")
+        beside = [folder / "unrounded" / "results.csv" for folder in path.parents[:2]]
+        known = unrounded(next((place for place in beside if place.is_file()), beside[0]))
         table["results_std"] = [str(known[place][1]) if place else "" for place in table["results"]]
     return table
+
+
+def of_experiment(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
+    """The rows of an experiment, without keys that none of them has."""
+    if not experiment or "experiment" not in table:
+        return table
+    table = table[table["experiment"] == experiment].drop(columns="experiment")
+    blank = [c for c in table if c not in VALUE_COLUMNS and (table[c] == "").all()]
+    return table.drop(columns=blank).reset_index(drop=True)
 
 
 def published(row: Mapping[str, str]) -> Printed:
@@ -150,18 +168,6 @@ def _number(row: Mapping[str, str], column: str) -> float:
     return value
 
 
-def resolution(text: str) -> float:
-    """Half a unit of the last digit of a printed number; NaN for a blank.
-
-    >>> resolution("2.50"), resolution("7.0e-08"), resolution("450")
-    (0.005, 5e-10, 0.5)
-    """
-    if not text.strip():
-        return NAN
-    exponent = Decimal(text.strip()).as_tuple().exponent
-    return 5 * 10.0 ** (int(exponent) - 1)
-
-
 @cache
 def unrounded(path: Path) -> dict[str, tuple[float, float]]:
     """ "file:place" -> (mean, population std) of the authors' public results; {} without such a
@@ -191,7 +197,30 @@ def text_of(value: Any) -> str:
     return text
 
 
-def reference_path(name: str) -> Path | None:
-    """experiments/reference/<name>.csv, where there is one."""
-    path = REFERENCE / f"{name}.csv"
-    return path if path.is_file() else None
+@dataclass(frozen=True)
+class Numbers:
+    """The printed numbers of an experiment. experiment: "" for all of the file."""
+
+    path: Path
+    experiment: str = ""
+
+    def read(self) -> pd.DataFrame:
+        """`read_reference`."""
+        return read_reference(self.path, self.experiment)
+
+
+def numbers_of(name: str) -> Numbers | None:
+    """The printed numbers of an experiment, where there are any."""
+    known = (Numbers(path, name) for path in files("numbers") if name in _experiments(path))
+    return next(known, None)
+
+
+def files(kind: str) -> list[Path]:
+    """The files of all papers: numbers, statements or texts."""
+    return sorted(REFERENCE.glob(f"*/{kind}.csv"))
+
+
+@cache
+def _experiments(path: Path) -> frozenset[str]:
+    with open(path, newline="", encoding="utf-8") as stream:
+        return frozenset(row.get("experiment", "") for row in csv.DictReader(stream))

@@ -28,7 +28,7 @@ from runner.report.manifest import (
 )
 from runner.report.page import Page
 from runner.report.place import Protocol
-from runner.report.reference import reference_path
+from runner.report.reference import Numbers, numbers_of
 from runner.report.rows import rows_of
 from runner.report.write import (
     console_lines,
@@ -70,8 +70,8 @@ class Update:
         return [str(cell) for cell in self.collection.missing]
 
     @cached_property
-    def reference(self) -> Path | None:
-        return reference_path(self.collection.job.name)
+    def reference(self) -> Numbers | None:
+        return numbers_of(self.collection.job.name)
 
     @cached_property
     def record(self) -> dict[str, Any]:
@@ -139,8 +139,8 @@ class Update:
         return console_lines(self.folder, made)
 
 
-def material_of(collection: Collection, reference: Path | None) -> Material:
-    """What the report of some cells is made from. reference: file of the paper's values, if any."""
+def material_of(collection: Collection, reference: Numbers | None) -> Material:
+    """What the report of some cells is made from. reference: the paper's values, if any."""
     beside = {name: merge(cells) for name, cells in collection.beside.items()}
     cells = collection.judged
     settings = collection.judged_experiment
@@ -252,7 +252,7 @@ def draw(
         raise SettingError(f"{collection.job.name}: {_nothing_stored(collection)}")
     job = collection.job
     folder = collection.place.folder
-    found = ask(material_of(collection, reference_path(job.name)), failures)
+    found = ask(material_of(collection, numbers_of(job.name)), failures)
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:
         raise SettingError(

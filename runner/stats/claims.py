@@ -47,7 +47,7 @@ def claim(
     return Claim(
         name=statement.name,
         statement=statement.text,
-        where=statement.where,
+        where=statement.place,
         verdict=verdict,
         statistic=statistic,
         threshold=threshold or statement.threshold,

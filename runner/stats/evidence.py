@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.contract import Claim, Statement
 from runner.contract.records import Statistic
@@ -69,9 +69,13 @@ WORST_FIRST = ("opposite", "no", "yes")
 """What a test shows, from against a statement to for it."""
 
 
+Tests = Mapping[int, Statistic]
+"""Seed -> the Holm-corrected test of that data set."""
+
+
 @dataclass(frozen=True)
-class Evidence:
-    """The tests and numbers of one variant, from which its claims are decided.
+class DataSets:
+    """Decides a statement by tests or numbers of several data sets.
 
     Each data set (seed) is judged by itself, since its points share its random draw; then data sets
     are counted (`verdict_of_data_sets`).
@@ -83,26 +87,10 @@ class Evidence:
     level
         Of a single test, uncorrected as in the papers: agreement of several data sets is required
         instead. The number of tests below it after Holm's correction is reported.
-    group
-        The variant, with which the groups of its tests begin.
-    tests
-        (name, group) -> Holm-corrected test.
     """
 
     rule: DataSetRule
     level: float
-    group: str = ""
-    tests: Mapping[tuple[str, str], Statistic] = field(default_factory=dict)
-
-    def of_seeds(self, name: str) -> dict[int, Statistic]:
-        """Seed -> the test of this name in that data set."""
-        prefix = f"{self.group} seed=" if self.group else "seed="
-        tests = {}
-        for (test_name, group), test in self.tests.items():
-            seed = group.removeprefix(prefix)
-            if test_name == name and group.startswith(prefix) and seed.isdigit():
-                tests[int(seed)] = test
-        return tests
 
     def claim(
         self,
@@ -138,7 +126,7 @@ class Evidence:
             seeds_needed=needed,
         )
 
-    def tested(self, statement: Statement, name: str, *, sign: int) -> Claim:
+    def tested(self, statement: Statement, tests: Tests, *, sign: int) -> Claim:
         """Claim decided by one test in every data set. sign: of the effect claimed, 0 for
         either."""
 
@@ -147,7 +135,6 @@ class Evidence:
                 return "no"
             return "yes" if sign in (direction, 0) else "opposite"
 
-        tests = self.of_seeds(name)
         threshold = f"p < {self.level:g} in a data set"
         if sign:
             threshold += ", effect > 0" if sign > 0 else ", effect < 0"
@@ -155,25 +142,23 @@ class Evidence:
         detail = f"{_effects(tests)}; {strict} below {self.level:g} after Holm" if tests else ""
         return self._of_tests(statement, tests, finding, threshold, detail)
 
-    def unrelated(self, statement: Statement, name: str) -> Claim:
+    def unrelated(self, statement: Statement, tests: Tests) -> Claim:
         """Claim that there is no relation, by the test that decides that there is one: a data set
         with a significant effect, of either sign, does not show it."""
 
         def finding(direction: int) -> str:
             return "no" if direction else "yes"
 
-        tests = self.of_seeds(name)
         threshold = f"p >= {self.level:g} in a data set"
         return self._of_tests(statement, tests, finding, threshold, _effects(tests))
 
-    def unharmed(self, statement: Statement, name: str) -> Claim:
+    def unharmed(self, statement: Statement, tests: Tests) -> Claim:
         """Claim of no harm: a data set shows the opposite where the effect is significantly below
         zero."""
 
         def finding(direction: int) -> str:
             return "opposite" if direction < 0 else "yes"
 
-        tests = self.of_seeds(name)
         threshold = f"no effect < 0 with p < {self.level:g}"
         return self._of_tests(statement, tests, finding, threshold, _effects(tests))
 
@@ -205,14 +190,13 @@ class Evidence:
         ordered = sorted(possible, key=WORST_FIRST.index)
         return ordered[0], ordered[-1]
 
-    def within(self, statement: Statement, name: str) -> Claim:
+    def within(self, statement: Statement, tests: Tests) -> Claim:
         """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set,
         compared with the limits.
 
         A data set shows it when the interval is within them, the opposite when it is wholly
         outside; otherwise it is inconclusive.
         """
-        tests = self.of_seeds(name)
         findings = {}
         shifts = {}
         listed = []
@@ -242,6 +226,55 @@ class Evidence:
         listed = ", ".join(f"{value:.3g}" for value in values.values())
         detail = f"values {listed}" if values else ""
         return self.claim(statement, findings, values, threshold or statement.threshold, detail)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """`DataSets` whose tests are found by name. group: the variant, with which the groups of its
+    tests begin; tests: (name, group) -> Holm-corrected test."""
+
+    rule: DataSetRule
+    level: float
+    group: str = ""
+    tests: Mapping[tuple[str, str], Statistic] = field(default_factory=dict)
+
+    @property
+    def _sets(self) -> DataSets:
+        return DataSets(self.rule, self.level)
+
+    def of_seeds(self, name: str) -> dict[int, Statistic]:
+        """Seed -> the test of this name in that data set."""
+        prefix = f"{self.group} seed=" if self.group else "seed="
+        tests = {}
+        for (test_name, group), test in self.tests.items():
+            seed = group.removeprefix(prefix)
+            if test_name == name and group.startswith(prefix) and seed.isdigit():
+                tests[int(seed)] = test
+        return tests
+
+    def claim(self, statement: Statement, *arguments: Any) -> Claim:
+        """See `DataSets`."""
+        return self._sets.claim(statement, *arguments)
+
+    def tested(self, statement: Statement, name: str, *, sign: int) -> Claim:
+        """See `DataSets`."""
+        return self._sets.tested(statement, self.of_seeds(name), sign=sign)
+
+    def unrelated(self, statement: Statement, name: str) -> Claim:
+        """See `DataSets`."""
+        return self._sets.unrelated(statement, self.of_seeds(name))
+
+    def unharmed(self, statement: Statement, name: str) -> Claim:
+        """See `DataSets`."""
+        return self._sets.unharmed(statement, self.of_seeds(name))
+
+    def within(self, statement: Statement, name: str) -> Claim:
+        """See `DataSets`."""
+        return self._sets.within(statement, self.of_seeds(name))
+
+    def compared(self, statement: Statement, *arguments: Any) -> Claim:
+        """See `DataSets`."""
+        return self._sets.compared(statement, *arguments)
 
 
 def _effects(tests: Mapping[int, Statistic]) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 NAN = float("nan")
 MOST = 100_000
@@ -45,6 +45,33 @@ class Pseudovalues(list[float]):
 
 
 @dataclass(frozen=True)
+class Values:
+    """The values of a quantity over what varies.
+
+    by_unit: seed -> value, or its pseudovalue of the jackknife, whose scatter gives the error of a
+    statistic of all; whole: that statistic, NaN for the mean. log: they are those of its logarithm,
+    for a ratio, whose interval is then symmetric on that scale and never reaches zero.
+    """
+
+    by_unit: Mapping[Any, float]
+    whole: float = NAN
+    log: bool = False
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.by_unit.values())
+
+    def __len__(self) -> int:
+        return len(self.by_unit)
+
+    @property
+    def mean(self) -> float:
+        """The statistic of all."""
+        if math.isnan(self.whole):
+            return sum(self) / len(self)
+        return self.whole
+
+
+@dataclass(frozen=True)
 class Sample:
     """Mean, sample standard deviation (ddof 1; NaN where unknown) and number of the finite values.
 
@@ -63,7 +90,7 @@ class Sample:
     def of(cls, values: Iterable[float]) -> Sample:
         """Mean NaN without a finite value; of pseudovalues the statistic of all of them in its
         place."""
-        if isinstance(values, Pseudovalues) and math.isfinite(values.whole):
+        if isinstance(values, Pseudovalues | Values) and math.isfinite(values.whole):
             made = cls.of(list(values))
             std = made.std
             if values.log:

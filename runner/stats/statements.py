@@ -1,71 +1,284 @@
-"""The statements of a paper, read from the file next to its printed numbers."""
+"""The judge: statements as rows, decided from tables.
+
+`judge` knows no experiment, no store and no paper. What it must know of a table is in the table:
+`seed`; `images`, of which number 0 is the paper's own set; `same`, whether a row is of the paper's
+own network and images with nothing random left, so that its value alone decides (`judge.bound`);
+a column "X without probes", with which only the scatter of the probes decides (`judge.number`).
+"""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
 
-from runner.contract import Statement
+import pandas as pd
 
-REQUIRED = ("name", "statement")
-NUMBERS = ("low", "high", "number", "rounding", "std", "margin", "least", "most")
-FLAGS = ("strict", "chosen", "independent", "extension")
-WORDS = ("reason", "history", "constructed")
-COLUMNS = (*REQUIRED, "where", *NUMBERS, "n", *FLAGS, *WORDS)
-YES = ("1", "true", "yes")
+from runner.contract import Claim, Statement, Tables, Verdict
+from runner.contract.records import Statistic
+from runner.stats import judge as rules
+from runner.stats.claims import DataSetRule, claim, contradicted, minor_error, together
+from runner.stats.evidence import DataSets
+from runner.stats.intervals import NAN, Values
+from runner.stats.quantities import (
+    WITHOUT_PROBES,
+    Contrast,
+    Functions,
+    Part,
+    Reader,
+    groups_of,
+    parts_of,
+    rows_of,
+)
+from runner.stats.rows import fields_of, named
+from runner.stats.tests import holm, mann_whitney, spearman, wilcoxon
+
+SAME = "same"
+OPEN = ("confirmed", "refuted", "inconclusive")
+"""Verdicts that count for or against."""
 
 
-def read_statements(path: Path) -> dict[str, Statement]:
-    """name -> statement, in the order of the file; a blank field keeps the default of `Statement`.
+def judge(
+    rows: Iterable[Statement], tables: Tables, functions: Functions | None = None
+) -> list[Claim]:
+    """The verdict on each statement, in the order of the rows.
 
-    Raises ValueError with one line for an unreadable file, unknown columns, a number that is none,
-    or a name twice.
+    Parameters
+    ----------
+    rows
+        Statements (`runner.stats.rows.read_statements`).
+    tables
+        Tables by name, in long form with a column `seed`.
+    functions
+        The quantities and tests that rows name and that are not built in.
+
+    Raises
+    ------
+    RowError
+        For a row that names a column, statistic or test that there is not.
     """
-    try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
-    statements: dict[str, Statement] = {}
-    for number, row in enumerate(rows, start=2):
-        try:
-            statement = _statement(row)
-            if statement.name in statements:
-                raise ValueError(f"expected one row for {statement.name!r}, found another")
-        except ValueError as error:
-            raise ValueError(f"{path}, row {number}: {error}") from None
-        statements[statement.name] = statement
-    return statements
+    known = functions or Functions()
+    return [finished(row, decided(row, tables, known)) for row in rows]
 
 
-def _statement(row: Mapping[str, str]) -> Statement:
-    unknown = [str(column) for column in row if column not in COLUMNS]
-    if unknown or None in row.values():
-        raise ValueError(f"expected the columns {', '.join(COLUMNS)}, found {unknown or 'fewer'}")
-    given = {column: text.strip() for column, text in row.items() if text.strip()}
-    for column in REQUIRED:
-        if column not in given:
-            raise ValueError(f"expected a {column}, found none")
-    if "where" not in given and given.get("extension", "").lower() not in YES:
-        raise ValueError("expected a where, or yes as extension, found neither")
-    if ("low" in given or "high" in given) and "number" in given:
-        raise ValueError("expected limits or a number, found both")
-    values: dict[str, Any] = {c: _number(c, given[c]) for c in NUMBERS if c in given}
-    values |= {column: given[column] for column in WORDS if column in given}
-    values |= {column: given.get(column, "").lower() in YES for column in FLAGS}
-    return Statement(
-        name=given["name"],
-        text=given["statement"],
-        where=given.get("where", ""),
-        n=int(_number("n", given.get("n", "1"))),
-        **values,
+def decided(row: Statement, tables: Tables, functions: Functions) -> Claim:
+    """The verdict of a row's test, every variant with its own."""
+    named(f"{row.name}, test", row.test, (*TESTS, "constructed", *functions.decisions))
+    if row.test in functions.decisions:
+        return functions.decisions[row.test](row, tables)
+    if row.test == "constructed":
+        return rules.constructed(row, row.constructed)
+    variants = {}
+    for reading in (row, *row.readings):
+        table = rows_of(reading, tables)
+        split = {reading.variant: table}
+        if any(fields_of(reading.variant)):
+            split = dict(groups_of(table, reading.variant))
+        for name, part in split.items():
+            variants[name] = decided_by(reading, part, functions)
+    if not variants:
+        return decided_by(row, rows_of(row, tables), functions)
+    if set(variants) == {""}:
+        return variants[""]
+    return together(variants, main=row.decides or None)
+
+
+def decided_by(row: Statement, table: pd.DataFrame, functions: Functions) -> Claim:
+    """The verdict of a row's test on these rows."""
+    if row.test in OF_TESTS:
+        return OF_TESTS[row.test](row, tests_of(row, table))
+    parts = parts_of(row, table)
+    reader = Reader(row, functions)
+    if len(table):
+        reader.check(table, functions)
+    values = {name: reader.values(part) for name, part in parts.items()}
+    every = [value for of_part in values.values() for value in of_part if not math.isnan(value)]
+    if row.zero and every and not any(every):
+        return rules.constructed(row, row.zero)
+    made = OF_VALUES[row.test](row, values, Facts(row, parts, reader))
+    if row.shown and len(table):
+        shown = Reader(replace(row, quantity=row.shown, over="rows"), functions)
+        made = replace(made, statistic=shown.of(Part(table, None)))
+    return made
+
+
+def finished(row: Statement, made: Claim) -> Claim:
+    """The claim with what is known of the statement from elsewhere."""
+    made = replace(made, alternative=row.alternative)
+    if row.contradicted:
+        made = contradicted(made, row.errata)
+    elif row.errata:
+        made = minor_error(made, row.errata)
+    if row.not_comparable and made.verdict in OPEN:
+        detail = f"{made.detail}; {row.not_comparable}, under which it is {made.verdict}"
+        return replace(made, verdict="not comparable", detail=detail, seeds_needed=NAN)
+    return made
+
+
+class Facts:
+    """What is known of the parts from the paper's own networks."""
+
+    def __init__(self, row: Statement, parts: Mapping[str, Part], reader: Reader) -> None:
+        self.row = row
+        self.parts = parts
+        self.reader = reader
+
+    def same(self, values: Mapping[str, Values]) -> dict[str, float]:
+        """Part -> its statistic, where all its rows are the paper's own."""
+        if self.row.spread:
+            return {}
+        own = [n for n, part in self.parts.items() if SAME in part.rows and part.rows[SAME].all()]
+        return {name: values[name].mean for name in own}
+
+    def without_probes(self) -> dict[str, list[float]]:
+        """Part -> its values without probes, where they are known."""
+        columns = self.reader.quantity.columns
+        found = {}
+        for name, part in self.parts.items():
+            exact = {c: part.rows.get(c + WITHOUT_PROBES) for c in columns}
+            if all(values is not None and values.notna().all() for values in exact.values()):
+                found[name] = list(
+                    self.reader.values(part._replace(rows=part.rows.assign(**exact)))
+                )
+        return found
+
+
+def _bound(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    over = f"{facts.reader.over}s"
+    return rules.bound(row, values, known=row.fewest, over=over, same=facts.same(values))
+
+
+def _number(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    exact = facts.without_probes()
+    return rules.number(row, values, same=facts.same(values), without_probes=exact)
+
+
+def _exact(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    return rules.exact(row, {name: of_part.mean for name, of_part in values.items()})
+
+
+def _occurs(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """It is said that something happens: one seed in which it does confirms a part; not to have met
+    it refutes nothing, in however many."""
+    if not values:
+        return claim(row, "not run", detail="nothing measured")
+    count = {name: sum(map(row.holds, of_part)) for name, of_part in values.items()}
+    nearest = min if math.isfinite(row.high) else max
+    value = nearest(nearest(of_part) for of_part in values.values())
+    listed = ", ".join(f"{name}: {n} of {len(values[name])}" for name, n in count.items())
+    detail = f"networks in which it occurs: {listed}"
+    made = {}
+    for name, n in count.items():
+        verdict: Verdict = "confirmed" if n else "inconclusive"
+        made[name] = claim(row, verdict, value, detail, seeds_needed=NAN if n else math.inf)
+    return together(made)
+
+
+def _each(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """Confirmed where it holds in every part and seed, refuted where in some part it fails in every
+    seed. The value is the median over the seeds of the part that decides."""
+    seeds = min((len(of_part) for of_part in values.values()), default=0)
+    if seeds < row.fewest:
+        detail = f"{seeds} of {row.fewest} seeds"
+        return claim(row, "inconclusive", detail=detail, seeds_needed=float(row.fewest))
+    held = {name: list(map(row.holds, of_part)) for name, of_part in values.items()}
+    always = sum(map(all, held.values()))
+    never = sum(not any(of_part) for of_part in held.values())
+    medians = [float(pd.Series(list(of_part)).median()) for of_part in values.values()]
+    nearest = max(medians) if math.isfinite(row.high) else min(medians)
+    detail = (
+        f"holds in every seed for {always} of {len(held)} networks, in none for {never}; medians "
+        f"from {min(medians):.3g} to {max(medians):.3g}"
     )
+    if never:
+        return claim(row, "refuted", nearest, detail)
+    if always == len(held):
+        return claim(row, "confirmed", nearest, detail)
+    # seeds that disagree go on to, whatever their number
+    return claim(row, "inconclusive", nearest, detail, seeds_needed=math.inf)
 
 
-def _number(column: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"expected a number in column {column}, found {text!r}") from None
+def _data_sets(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """Decided by one number of every data set, of the single part."""
+    numbers = {int(s): v for of_part in values.values() for s, v in of_part.by_unit.items()}
+    return _sets(row).compared(row, numbers)
+
+
+def _sets(row: Statement) -> DataSets:
+    return DataSets(DataSetRule(row.share, row.fewest), row.level)
+
+
+# ------------------------------------------------------------------ tests of data sets
+
+Tests = Mapping[int, Statistic]
+
+
+def tests_of(row: Statement, table: pd.DataFrame) -> dict[int, Statistic]:
+    """Seed -> its test: the rows of a table of tests; of measured values the signed-rank test of
+    the contrast, paired by `along`, or the rank-sum test without; of two columns ("x, y") the rank
+    correlation."""
+    if not row.quantity:
+        names = [f.name for f in fields(Statistic)]
+        found = {}
+        for values in table.to_dict("records"):
+            found[int(values["seed"])] = Statistic(**{str(k): values[k] for k in names})
+        return found
+    tests = {}
+    for seed, rows in table.groupby("seed", sort=True):
+        tests[int(str(seed))] = _test(row, rows)
+    adjusted = holm(test.p for test in tests.values())
+    pairs = zip(tests.items(), adjusted, strict=True)
+    return {seed: replace(test, p_holm=p) for (seed, test), p in pairs}
+
+
+def _test(row: Statement, rows: pd.DataFrame) -> Statistic:
+    columns = [column.strip() for column in row.quantity.split(",")]
+    for column in columns:
+        named(f"{row.name}, quantity: column of {row.table}", column, rows.columns)
+    contrast = Contrast.of(row)
+    if len(columns) == 2:
+        return spearman(rows[columns[0]], rows[columns[1]], name=row.name)
+    if contrast is None:
+        return wilcoxon(rows[columns[0]], name=row.name)
+    a, b = (contrast.side(rows, value) for value in (contrast.a, contrast.b))
+    if not row.along:
+        return mann_whitney(a[columns[0]], b[columns[0]], name=row.name)
+    sides = [side.set_index(row.along)[columns[0]] for side in (a, b)]
+    both = pd.concat(sides, axis=1)
+    return wilcoxon(both.iloc[:, 0], both.iloc[:, 1], name=row.name)
+
+
+def _rank(row: Statement, tests: Tests) -> Claim:
+    return _sets(row).tested(row, tests, sign=row.sign)
+
+
+def _unrelated(row: Statement, tests: Tests) -> Claim:
+    return _sets(row).unrelated(row, tests)
+
+
+def _unharmed(row: Statement, tests: Tests) -> Claim:
+    return _sets(row).unharmed(row, tests)
+
+
+def _shift(row: Statement, tests: Tests) -> Claim:
+    return _sets(row).within(row, tests)
+
+
+OF_VALUES: Mapping[str, Callable[[Statement, Mapping[str, Values], Facts], Claim]] = {
+    "bound": _bound,
+    "number": _number,
+    "exact": _exact,
+    "occurs": _occurs,
+    "each": _each,
+    "data sets": _data_sets,
+}
+OF_TESTS: Mapping[str, Callable[[Statement, Tests], Claim]] = {
+    "rank": _rank,
+    "unrelated": _unrelated,
+    "unharmed": _unharmed,
+    "shift": _shift,
+}
+TESTS = (*OF_VALUES, *OF_TESTS)
+"""Tests that a row can name: limits on a mean over seeds; a printed number; one value without
+chance; something that happens; limits in every seed of every part; one number of every data set;
+the rank test of every data set, with a sign; no relation; no harm; the interval of a shift."""

@@ -1,10 +1,11 @@
-"""How many values of other cells pass the margin, on a scorecard that is counted by hand; limits
-of ours, and that the page has them all."""
+"""How many values of other cells pass the margin, on a scorecard that is counted by hand; and
+that the page has every limit of ours."""
 
 import pandas as pd
 import pytest
 
-from docs.criteria import ROOT, of_configuration, of_statements, said, sharpness, swapped
+from docs.criteria import ROOT, sharpness, swapped
+from experiments.printed import statements
 from runner.run.config import experiment_names
 
 PAGE = ROOT / "docs" / "criteria.md"
@@ -38,21 +39,9 @@ def test_direction_of_published_shares():
     assert shares[*table, "R"] < min(shares[*table, "C"], shares[*table, "D"])
 
 
-def test_limits_are_read_under_the_old_key_too():
-    """Criteria stood under `readings` before."""
-    for key in ("criteria", "readings"):
-        text = f"experiment:\n  {key}:\n    slope: {{low: 1, high: 2.5, reason: why}}\n"
-        assert of_configuration(text) == {"slope": {"low": 1.0, "high": 2.5}}
-    assert of_configuration("model: {width: 4}") == {}
-
-
-def test_limits_of_statements_are_read_from_their_file():
-    assert of_statements("name,low,high\na,,2\nb,,\n") == {"a": {"high": 2.0}, "b": {}}
-
-
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_limit_of_ours_is_listed(name):
     rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines()]
     listed = {row[1] for row in rows if row[0] == f"| {name}"}
-    ours = {s.name for s in said(name).values() if s.chosen and s.decidable}
+    ours = {s.name for s in statements(name).values() if s.chosen and s.decidable}
     assert ours <= listed

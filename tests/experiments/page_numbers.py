@@ -203,7 +203,7 @@ def places():
     """The places that texts, statements, numbers and clauses of the papers have."""
     found = {("Experiment", name) for name in ["1", "1b", "2", "3", "3b", "4", "5", "6"]}
     reference = ROOT / "experiments" / "reference"
-    files = [*reference.glob("*.csv"), *reference.glob("claims/*.csv"), *reference.glob("texts/*")]
+    files = [path for path in reference.glob("*/*.csv") if path.parent.name != "unrounded"]
     for file in [*files, PUBLISHED / "paper_audit" / "claims.csv"]:
         content = pd.read_csv(file, dtype=str)
         for column in {"place", "where", "source"} & set(content):

@@ -8,7 +8,7 @@ import pytest
 
 from runner.contract import SettingError
 from runner.contract.schema import identifying
-from runner.report.reference import read_reference, reference_path
+from runner.report.reference import numbers_of
 from runner.run.config import build_job, experiment_names, preview
 from tests.errors import mistakes, refusal
 
@@ -99,10 +99,10 @@ def test_settings_that_cannot_be_meant_are_refused(words, text):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_reference_can_be_read(name):
-    path = reference_path(name)
-    if path is None:
+    numbers = numbers_of(name)
+    if numbers is None:
         pytest.skip("the paper prints no number for this experiment")
-    table = read_reference(path)
+    table = numbers.read()
     assert len(table)
     assert not table.duplicated(
         [c for c in table.columns if c not in ("mean", "std", "note")]

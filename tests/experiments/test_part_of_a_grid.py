@@ -11,7 +11,7 @@ import pytest
 
 from runner.report.draw import made
 from runner.report.findings import Failures, Material, Subject, ask
-from runner.report.reference import reference_path
+from runner.report.reference import numbers_of
 from runner.report.scope import Scope
 from runner.run.config import build_job, experiment_names
 from runner.store.store import Store, Stored, merge
@@ -60,7 +60,7 @@ def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name, parts, 
     for part, own in parts(cells).items():
         failures = Failures()
         subject = Subject(job.experiment, merge(own))
-        about = {"shown": subject, "judged": subject, "reference": reference_path(name)}
+        about = {"shown": subject, "judged": subject, "reference": numbers_of(name)}
         found = ask(Material(scope=Scope(paper=job.experiment.paper), **about), failures)
         for figure, maker in found.figures.items():
             failures.guard("figure", partial(made, maker, partial=True), None, figure)

@@ -10,7 +10,7 @@ import pytest
 from runner.contract import Cell, analyse
 from runner.report.collect import collect
 from runner.report.findings import Failures, ask
-from runner.report.reference import reference_path
+from runner.report.reference import numbers_of
 from runner.report.scope import Scope
 from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol
@@ -77,7 +77,7 @@ def collected(job):
 
 def asked(found, name):
     failures = Failures()
-    answers = ask(material_of(found, reference_path(name)), failures)
+    answers = ask(material_of(found, numbers_of(name)), failures)
     assert not [line for line in failures.lines() if not line.startswith("figure")]
     return answers
 

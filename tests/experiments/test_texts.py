@@ -8,14 +8,15 @@ import pytest
 
 from experiments.attention.bounds import BOUNDS
 from experiments.paper_audit.papers import clauses
-from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, unchecked
+from experiments.printed import KINDS, Said, said, statement_rows, statements, unchecked
 from runner import results
-from runner.report.reference import read_reference, reference_path
+from runner.report.reference import files, numbers_of
 from runner.report.summary import summary
+from tests import ROOT
 from tests.experiments.paper_audit.places import covered, inventory
 
-PAPERS = sorted(path.stem for path in TEXTS.glob("*.csv"))
-EXPERIMENTS = FOLDER.parents[1]
+PAPERS = sorted(path.parent.name for path in files("texts"))
+EXPERIMENTS = ROOT / "experiments"
 NAMES = {path.stem for path in (EXPERIMENTS.parent / "conf" / "experiment").glob("*.yaml")}
 SUMMARIES = sorted(path for path in EXPERIMENTS.rglob("*.md") if path.stem in NAMES)
 AUDITS = {"scalar_spectrum": "scalar"}
@@ -29,7 +30,7 @@ def tables(place):
 
 def printed_in(experiment, metric):
     """Numbers of the tables with values of a metric of an experiment."""
-    rows = read_reference(reference_path(experiment))
+    rows = numbers_of(experiment).read()
     sources = rows[rows["metric"] == metric]["source"]
     return set().union(*map(tables, sources))
 
@@ -39,7 +40,7 @@ def decided(paper, s):
     if s.kind == "claim":
         return s.row in statements(s.experiment)
     if s.kind == "number":
-        rows = read_reference(reference_path(s.experiment))
+        rows = numbers_of(s.experiment).read()
         rows = rows[rows["metric"] == s.row]
         printed = {float(v) for v in rows["mean"] if v.strip()}
         return float(s.value) in printed if s.value else len(rows) > 0
@@ -90,7 +91,7 @@ def test_every_number_of_a_table_has_a_row(paper):
             listed.setdefault((s.experiment, s.row), set()).update(tables(s.place))
     assert listed
     for experiment in {s.experiment for s in said(paper) if s.kind in ("claim", "number", "table")}:
-        for metric in set(read_reference(reference_path(experiment))["metric"]):
+        for metric in set(numbers_of(experiment).read()["metric"]):
             found = printed_in(experiment, metric)
             assert found <= listed.get((experiment, metric), set()), (experiment, metric)
 
@@ -99,12 +100,7 @@ def test_every_printed_statement_is_one_of_a_text():
     """The other way round: no row of claims speaks of a paper without standing in the list of its
     text."""
     listed = {(s.experiment, s.row) for paper in PAPERS for s in said(paper)}
-    lost = [
-        (path.stem, name)
-        for path in sorted(FOLDER.glob("*.csv"))
-        for name, s in statements(path.stem).items()
-        if not s.extension and (path.stem, name) not in listed
-    ]
+    lost = [key for key, s in statement_rows().items() if not s.extension and key not in listed]
     assert not lost
 
 

@@ -7,15 +7,15 @@ from collections import Counter, defaultdict
 from functools import cache
 
 from experiments.paper_audit.papers import clauses, keys
-from experiments.printed import TEXTS, said, statements
+from experiments.printed import said, statements
 from runner.report.manifest import read_manifest
-from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS
+from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS, files
 from runner.report.rows import read_table as rows
 from runner.run.config import experiment_names
 from tests.experiments.paper_audit.places import covered
 
 SAME = ("the same as a number", "the same in the audit")
-"""How experiments/reference/texts says that a line speaks of what the line before it speaks of."""
+"""How a file of texts says that a line speaks of what the line before it speaks of."""
 ALIKE = {
     "holds": ("exact match", "reproduced", "confirmed", "holds"),
     "fails": ("not reproduced", "refuted", "wrong"),
@@ -58,8 +58,8 @@ def given(text):
 def groups():
     """Lines of the papers' texts, those that speak of one print together."""
     found = []
-    for path in sorted(TEXTS.glob("*.csv")):
-        for line in said(path.stem):
+    for path in files("texts"):
+        for line in said(path.parent.name):
             if line.statement not in SAME:
                 found.append([])
             found[-1].append(line)
@@ -158,7 +158,7 @@ def audited_at(paper, s):
     """Clauses of the audit about a numbered place of the statement."""
     if paper not in keys():
         return []
-    places = {p for p in covered(s.where) if p[0] in NUMBERED}
+    places = {p for p in covered(s.place) if p[0] in NUMBERED}
     return [clause.id for clause in clauses(paper) if places & {*covered(clause.place)}]
 
 

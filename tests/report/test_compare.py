@@ -11,14 +11,14 @@ from runner.report import compare
 from runner.report.reference import read_reference
 from tests.errors import refusal
 
-HEADER = "experiment,table,arch,checkpoint,metric,mean,std,upper_bound,n_seeds,source,note"
+HEADER = "experiment,arch,checkpoint,metric,mean,std,upper_bound,n_seeds,source,note"
 VALUES = [1.0, 1.2, 1.1, 0.9, 1.3]
 """Mean 1.1, population standard deviation 0.1414."""
 
 
 def row(printed, arch="plain", checkpoint="init", metric="gap"):
     """A row of a reference file. printed: mean, standard deviation and bound."""
-    return f"e,1,{arch},{checkpoint},{metric},{printed},5,T 1,"
+    return f"e,{arch},{checkpoint},{metric},{printed},5,T 1,"
 
 
 def measured(metric="gap", values=(1.0, 1.0, 1.0), **keys):
@@ -113,9 +113,9 @@ def test_an_interval_needs_more_seeds_where_it_decides_nothing(score):
 def test_margins_are_fixed_in_the_reference(reference):
     header = HEADER.replace("n_seeds,", "n_seeds,margin,margin_reason,constructed,")
     rows = [
-        "e,1,plain,init,rho,-0.02,,,5,0.02,an exponent near zero,,T 1,",
-        "e,1,plain,init,count,5,,,1,rounding,a count,,T 1,",
-        "e,1,plain,init,starts,3000,,,1,,,an input,T 1,",
+        "e,plain,init,rho,-0.02,,,5,0.02,an exponent near zero,,T 1,",
+        "e,plain,init,count,5,,,1,rounding,a count,,T 1,",
+        "e,plain,init,starts,3000,,,1,,,an input,T 1,",
     ]
     values = {"rho": [-0.021, -0.019, -0.02], "count": [6.0] * 3, "starts": [3000.0] * 3}
     found = pd.concat(measured(metric, of) for metric, of in values.items())
@@ -123,7 +123,7 @@ def test_margins_are_fixed_in_the_reference(reference):
     assert list(scores.verdict) == ["reproduced", "not reproduced", "true by construction"]
     assert list(scores.margin)[:2] == pytest.approx([0.02, 0.5]) and scores.reason[2] == "an input"
     with refusal("expected a number in column margin"):
-        reference("e,1,plain,init,rho,1,,,5,narrow,,,T 1,", header=header)
+        reference("e,plain,init,rho,1,,,5,narrow,,,T 1,", header=header)
 
 
 def test_paired_values_are_compared_within_rounding_alone(score):

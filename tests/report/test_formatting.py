@@ -99,7 +99,7 @@ def test_places_name_the_number_that_is_farthest():
 
 @pytest.mark.parametrize("same, word", [({"": 0.908}, True), (None, False)])
 def test_a_statement_says_of_which_networks(same, word):
-    says = Statement(name="s", text="R² > 0.9", where="Section 1", low=0.9)
+    says = Statement(name="s", text="R² > 0.9", place="Section 1", low=0.9)
     claim = judge.bound(says, {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, same=same)
     (row,) = claims_table([claim]).to_dict("records")
     shown = statement_row(row, "DAG", "x")
@@ -167,7 +167,7 @@ def test_standard_deviations_are_shown_as_papers_print_them():
 
 def test_a_limit_of_ours_is_marked():
     for chosen, shown in ((True, "≤ 1.25 (our limit)"), (False, "≤ 1.25")):
-        says = Statement(name="s", text="constant", where="Section 1", high=1.25, chosen=chosen)
+        says = Statement(name="s", text="constant", place="Section 1", high=1.25, chosen=chosen)
         (row,) = claims_table([judge.bound(says, {"": [1.0, 1.1, 1.2]})]).to_dict("records")
         assert statement_row(row, "DAG", "x").published == shown
 

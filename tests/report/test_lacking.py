@@ -67,12 +67,12 @@ def test_a_verdict_over_a_group_that_lacks_a_cell_is_inconclusive():
     table = pd.DataFrame(rows, columns=["depth", "seed", "R"])
     part = table[(table["depth"] != 3) | (table["seed"] != 46)]
     whole = with_lacking({"t": part}, [Lacking({"depth": 3}, 46, 42)])["t"]
-    says = Statement(name="s", text="R above 1", where="Section 1", low=1.0)
+    says = Statement(name="s", text="R above 1", place="Section 1", low=1.0)
     parts = {f"L={d}": list(rows["R"]) for d, rows in whole.groupby("depth")}
     made = judge.bound(says, parts)
     assert made.verdict == "inconclusive" and made.detail.startswith("1 of 10 infinite or missing")
     assert made.variants == {"L=2": "confirmed", "L=3": "inconclusive"}
-    below = Statement(name="s", text="R below 1", where="Section 1", high=1.0)
+    below = Statement(name="s", text="R below 1", place="Section 1", high=1.0)
     assert judge.bound(below, parts).variants["L=3"] == "inconclusive"
     # a part that lacks nothing refutes it
     assert judge.bound(below, parts).verdict == "refuted"

@@ -20,6 +20,7 @@ from runner.report.draw import caption_of
 from runner.report.findings import Failures, Material, Subject
 from runner.report.manifest import SUMS, warnings_of
 from runner.report.page import Page
+from runner.report.reference import Numbers
 from runner.report.scope import Departure, Scope
 from runner.report.write import console_lines, write_overview, write_report
 from tests import contents
@@ -191,7 +192,7 @@ def reference(tmp_path):
     path.write_text(
         "metric,mean,std,n_seeds,margin,source,note\nratio,1.0,0.1,5,5,T 1,\nother,2.0,,5,,T 1,\n"
     )
-    return path
+    return Numbers(path)
 
 
 def test_a_summary_stands_in_the_report_of_all_cells_and_not_in_that_of_a_part(
@@ -399,7 +400,7 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(out, monkeypatch):
 def test_a_bad_reference_file_is_named(out, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("metric,value\n")
-    made = report(out, PLAIN, reference=path)
+    made = report(out, PLAIN, reference=Numbers(path))
     failures = Failures(made["report_failures"]).lines()
     assert failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
 

@@ -23,12 +23,11 @@ from runner.stats.intervals import (
     welch,
 )
 from runner.stats.judge import Evidence, by_seed, median
-from runner.stats.statements import read_statements
 from tests.errors import refusal
 
 
 def says(**limits):
-    return Statement(name="s", text="a statement", where="Section 1", **limits)
+    return Statement(name="s", text="a statement", place="Section 1", **limits)
 
 
 def test_welch_is_scipys():
@@ -267,35 +266,6 @@ def test_overall(verdicts, verdict):
 
 def test_decisions_are_verdicts():
     assert {decide(held) for held in (True, False, None)} <= set(CLAIM_VERDICTS)
-
-
-HEADER = "name,statement,where,low,high,number,rounding,std,n,strict,reason\n"
-
-
-def test_statements_are_read_from_a_file(tmp_path):
-    path = tmp_path / "x.csv"
-    rows = 'a,"R² > 0.91, always",Fig. 3,0.91,,,,,,yes,\nb,about 5,Sec. 5,,,5,0.5,,5,,read so\n'
-    path.write_text(HEADER + rows)
-    found = read_statements(path)
-    a, b = found["a"], found["b"]
-    assert a.threshold == "> 0.91" and a.strict
-    assert (b.threshold, b.n, b.reason) == ("5 ± 0.5", 5, "read so")
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        (HEADER + "a,x,y,1,,2,,,,,\n", "limits or a number, found both"),
-        (HEADER + "a,x,y,one,,,,,,,\n", "row 2: expected a number in column low"),
-        (HEADER + "a,x,y,,,,,,,,\n" * 2, "expected one row for 'a'"),
-        ("name,verdict\na,b\n", "expected the columns"),
-    ],
-)
-def test_statements_that_cannot_be_meant_are_refused(tmp_path, text, words):
-    path = tmp_path / "x.csv"
-    path.write_text(text)
-    with refusal(words):
-        read_statements(path)
 
 
 def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():

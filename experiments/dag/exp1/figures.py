@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.exp1.claims import VARIANT, printed_values
+from experiments.dag.exp1.values import VARIANT, printed_values
 from experiments.dag.protocol.drawing import (
     BARS,
     DISTANCE,

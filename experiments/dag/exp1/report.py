@@ -3,28 +3,28 @@ values, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any, ClassVar
 
 import pandas as pd
 
 from experiments.dag.alternatives import DEEP, RESONANCE, SPECTRAL_NORM
-from experiments.dag.exp1 import claims, deep_claims, figures as draw, spectral_norm_claims
-from experiments.dag.exp1.claims import log_end, log_fall
+from experiments.dag.exp1 import figures as draw, values
 from experiments.dag.exp1.settings import (
     DESCRIBED,
     DESCRIBED_TRAINED,
     Exp1Deep,
     Exp1Resonance,
 )
+from experiments.dag.exp1.values import log_end, log_fall
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import described
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import ENDS, first
-from runner.contract import Claim, Figures, Statement, Tables, redraws
+from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 from runner.training.streams import HE, PUBLISHED
@@ -43,7 +43,8 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     """Exp. 1; plain: the architecture that is compared with the residual one."""
 
     experiment: Exp1Resonance
-    alternatives = RESONANCE
+    changes = RESONANCE
+    functions = values.FUNCTIONS
     results = Results("exp1", (*VARIANT, "checkpoint"))
 
     plain = "plain"
@@ -74,7 +75,7 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     def figures(self) -> Figures:
         distances = self.tables["distances"]
         networks = self.tables["networks"]
-        paper = claims.printed_values(self.experiment.claimed)
+        paper = values.printed_values(self.experiment.claimed)
         coupling = redraws(self.coupling_place, draw.coupling, distances, self._points("C"))
         dynamics = redraws(self.dynamics_place, draw.dynamics, networks, DYNAMICS, paper)
         return {
@@ -92,11 +93,10 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     def _points(self, value: str) -> list[tuple[int, int, float, str]]:
         """(depth, distance, number, architecture) of the values that the paper publishes in
         words."""
-        says = self.experiment.says
         found = []
         for of, depth, distance, name in self.points:
             if of == value:
-                number = says[name].number
+                number = self.says[name].number
                 found.append((depth, distance, number, self.plain))
         return found
 
@@ -118,25 +118,25 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             rows += summary.through_training(compared, value, keys=keys, **about)
         return rows
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return claims.claims(self.tables, says)
+    def judged(self) -> Tables:
+        return values.judged(self.tables)
 
     def measured(self) -> pd.DataFrame:
-        own = self.rounded(claims.measured(self.tables))
-        return self.with_described(own, claims.measured)
+        own = self.rounded(values.measured(self.tables))
+        return self.with_described(own, values.measured)
 
     def with_described(
         self, own: pd.DataFrame, measured: Callable[[Tables], pd.DataFrame]
     ) -> pd.DataFrame:
         """Measured values of the published networks, and of those with He initialisation, as the
         text says, as far as they are stored."""
-        values = [own.assign(initial=PUBLISHED)]
+        parts = [own.assign(initial=PUBLISHED)]
         for name, untrained in ((DESCRIBED, True), (DESCRIBED_TRAINED, False)):
             if name in self.beside:
                 found = measured(self.beside[name])
                 wanted = found[found["checkpoint"].eq("init") == untrained]
-                values.append(described(wanted, VALUE_KEYS).assign(initial=HE))
-        return pd.concat(values, ignore_index=True)
+                parts.append(described(wanted, VALUE_KEYS).assign(initial=HE))
+        return pd.concat(parts, ignore_index=True)
 
     def notes(self) -> list[str]:
         companion = self.beside.get(WITHOUT_NORM, {})
@@ -149,7 +149,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     C is tested as in Exp. 1, but not drawn: the paper has no such figure.
     """
 
-    alternatives = SPECTRAL_NORM
+    changes = SPECTRAL_NORM
     results = Results("exp1b", (*VARIANT, "checkpoint"))
     plain = "plain_sn"
     points = tuple(("R", 8, d, "plateau of R") for d in (0, 7))
@@ -163,9 +163,6 @@ class SpectralNormAnalysis(ResonanceAnalysis):
         drawn = super().figures()
         return {name: drawn[name] for name in (self.resonance_figure, self.dynamics_figure)}
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return spectral_norm_claims.claims(self.tables, says)
-
     def notes(self) -> list[str]:
         companion = self.beside.get(DEEPER, {})
         deeper = companion.get("distances")
@@ -177,7 +174,7 @@ class DeepAnalysis(ResonanceAnalysis):
     estimates."""
 
     experiment: Exp1Deep
-    alternatives = DEEP
+    changes = DEEP
     results = Results("exp1_appendix", (*VARIANT, "checkpoint"))
 
     points = (
@@ -192,12 +189,12 @@ class DeepAnalysis(ResonanceAnalysis):
     resonance_place = coupling_place = dynamics_place = "Table N.3"
     printed_ends = "exp1_deep"
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return deep_claims.claims(self.tables, says)
+    def judged(self) -> Tables:
+        return values.judged_deep(self.tables)
 
     def measured(self) -> pd.DataFrame:
-        own = deep_claims.measured(self.tables)
-        return self.with_described(own, deep_claims.measured)
+        own = values.measured_deep(self.tables)
+        return self.with_described(own, values.measured_deep)
 
 
 def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str]:

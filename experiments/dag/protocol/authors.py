@@ -17,12 +17,14 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from runner.contract import Analysis, Claim, Statement, Tables
+from experiments.judged import JudgedAnalysis
+from runner.contract import Claim, Statement, Tables
 from runner.report.reference import REFERENCE, unrounded
-from runner.stats import judge
+from runner.stats.intervals import FEWEST_SEEDS
+from runner.stats.statements import judge
 
 Rows = list[dict[str, Any]]
-SEEDS = range(judge.FEWEST_SEEDS)
+SEEDS = range(FEWEST_SEEDS)
 ABOUT = 0.05
 """Share of a printed number: text says "about 2.6" of 2.59 to 2.69 at three depths."""
 DECIDED = ("confirmed", "refuted", "minor error", "not comparable")
@@ -142,7 +144,12 @@ def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
 def by_value(says: Mapping[str, Statement]) -> dict[str, Statement]:
     """The statements with printed numbers compared to their digits or `ABOUT`, where no margin is
     stated."""
-    return {name: replace(s, margin=about(s), std=0.0) for name, s in says.items()}
+    return {name: _by_value(statement) for name, statement in says.items()}
+
+
+def _by_value(says: Statement) -> Statement:
+    readings = tuple(map(_by_value, says.readings))
+    return replace(says, margin=about(says), std=0.0, readings=readings)
 
 
 def about(says: Statement) -> float:
@@ -152,10 +159,10 @@ def about(says: Statement) -> float:
     return says.margin
 
 
-class WithAuthors(Analysis):
+class WithAuthors(JudgedAnalysis):
     """An analysis whose claims get a second verdict: on the authors' own networks.
 
-    A subclass gives `decided` in the place of `claims`, and `results`.
+    A subclass gives `results`.
     """
 
     results: ClassVar[Results]
@@ -164,11 +171,11 @@ class WithAuthors(Analysis):
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         """The claims from this analysis's tables."""
-        raise NotImplementedError
+        return judge(says.values(), self.judged(), self.functions)
 
     def claims(self) -> list[Claim]:
         """The claims with the verdicts on the authors' networks, where their results decide."""
-        says = self.experiment.says  # type: ignore[attr-defined]
+        says = self.says
         theirs = self.of_authors(says)
         made = []
         for claim in self.decided(says):

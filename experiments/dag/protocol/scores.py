@@ -17,7 +17,7 @@ import pandas as pd
 
 from experiments.dag.protocol.summary import first, images_component, long_format, per_seed
 from runner.contract import Tables
-from runner.report.reference import read_reference, reference_path
+from runner.report.reference import numbers_of
 from runner.stats import linear, log_linear
 from runner.stats.intervals import FEWEST_SEEDS, Pseudovalues
 from runner.stats.tables import chosen, groups
@@ -145,6 +145,21 @@ def published_start(tables: Tables, **keys: object) -> bool:
     return all_five and bool((start & on_papers(origin)).all())
 
 
+def with_own(table: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.DataFrame:
+    """The table with the column `same`: whether a row is of an untrained network that is the
+    published one on the papers' images, all five of each.
+
+    What is measured on it has no chance in it: it is the number that the paper saw.
+    """
+    same = pd.Series(False, index=table.index)
+    for values, rows in groups(table, variant):
+        keys = dict(zip(variant, values, strict=True))
+        all_five = set(rows["seed"]) == set(PUBLISHED_SEEDS)
+        if all_five and published_start(tables, **keys):
+            same[rows.index] = rows["checkpoint"].astype(str) == "init"
+    return table.assign(same=same)
+
+
 def on_papers(origin: pd.DataFrame) -> pd.Series[bool]:
     """Whether networks are measured on the papers' images."""
     return origin["test_records"].astype(str).str.startswith(OFFICIAL)
@@ -241,13 +256,11 @@ KEYS = ("depth", "d_u", "distance", "probes", "branch_depth")
 
 
 def printed(name: str) -> pd.DataFrame:
-    """experiments/reference/<name>.csv with mean, std and the whole-number keys as numbers."""
-    path = reference_path(name)
-    if path is None:
-        raise ValueError(
-            f"{name}: expected a file of printed values in experiments/reference, found none"
-        )
-    table = read_reference(path)
+    """The printed numbers of an experiment, with mean, std and the whole-number keys as numbers."""
+    numbers = numbers_of(name)
+    if numbers is None:
+        raise ValueError(f"{name}: expected printed values in experiments/reference, found none")
+    table = numbers.read()
     for column in ("mean", "std", "upper_bound", *KEYS):
         if column in table.columns:
             table[column] = pd.to_numeric(table[column], errors="coerce")

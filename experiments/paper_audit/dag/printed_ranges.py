@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from statistics import linear_regression, median
 
 from experiments.paper_audit.checks import Checks, Outcome, worked
-from experiments.printed import FOLDER, printed_number
-from runner.report.reference import unrounded
+from experiments.printed import printed_number, printed_rows
+from runner.report.reference import REFERENCE, unrounded
 
 CHECKS = Checks()
-UNROUNDED = FOLDER.parent / "unrounded"
+UNROUNDED = REFERENCE / "unrounded"
 RESULTS = UNROUNDED / "results.csv"
 CHECKPOINTS = ("init", "mid", "final")
 
@@ -115,10 +114,7 @@ def separation_of_table_7() -> Outcome:
 @CHECKS.clause("dag.s57.width")
 def largest_width() -> Outcome:
     """Section 5.7: width <= 256; corrected: <= 512, the control run of Table 3."""
-    file = FOLDER.parent / "exp2_bottleneck.csv"
-    with open(file, newline="", encoding="utf-8") as stream:
-        rows = csv.DictReader(stream)
-        widths = {int(row["d_u"]) for row in rows}
+    widths = {int(row["d_u"]) for row in printed_rows("exp2_bottleneck")}
     witness = worked(
         "Tables 3 and N.1: largest d_u, that of the control run",
         "at most 256",

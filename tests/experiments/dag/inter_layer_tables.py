@@ -12,7 +12,7 @@ from experiments.printed import statements
 from runner.contract import Context, analyse, measure
 from runner.curvature import verify
 from runner.report.compare import scorecard
-from runner.report.reference import read_reference, reference_path
+from runner.report.reference import numbers_of
 from runner.run.config import build_job
 from tests.experiments.tables import claims_of, grid, joined
 
@@ -64,7 +64,7 @@ def measured(experiment, seeds=(1, 2), cells=()):
 
 def scores(analysis, name):
     """The scorecard of an analysis against the printed numbers."""
-    return scorecard(analysis.measured(), read_reference(reference_path(name)))
+    return scorecard(analysis.measured(), numbers_of(name).read())
 
 
 def complete(experiment, name, tables, values, beside=()):

@@ -111,9 +111,9 @@ def test_decay_of_untrained_resnets():
     assert made["gap before the head"].authors == "confirmed"
 
 
-@pytest.mark.parametrize("path", sorted(REFERENCE.glob("exp*.csv")), ids=lambda p: p.stem)
-def test_printed_means_round_their_results(path):
-    table, known = read_reference(path), unrounded(REFERENCE / "unrounded" / "results.csv")
+def test_printed_means_round_their_results():
+    table = read_reference(REFERENCE / "dag" / "numbers.csv")
+    known = unrounded(REFERENCE / "unrounded" / "results.csv")
     rows = table[(table["results"] != "") & (table["mean"] != "")]
     assert len(rows)
     for row in rows.to_dict("records"):
@@ -124,7 +124,7 @@ def test_printed_means_round_their_results(path):
 
 
 def test_a_number_of_the_text_is_about_its_value():
-    says = Statement(name="s", text="about 2.6", where="x", number=2.6, rounding=0.05, std=0.3, n=5)
+    says = Statement(name="s", text="about 2.6", place="x", number=2.6, rounding=0.05, std=0.3, n=5)
     made = by_value({"s": says})["s"]
     assert (made.margin, made.std) == (pytest.approx(0.13), 0.0)
     assert Results("exp5", ("network",)).rows(by_distance=True) == []

@@ -20,7 +20,7 @@ from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
 from runner.contract import Claim, Context, SettingError, analyse
 from runner.report.compare import scorecard
-from runner.report.reference import read_reference, reference_path
+from runner.report.reference import numbers_of
 from runner.run.config import arguments, build_job
 from runner.stats import correct
 from runner.stats.tables import chosen
@@ -373,7 +373,7 @@ def test_loss_lines_pass_through_the_point(tables):
 
 def test_values_statistics_and_figures(experiment, tables):
     analysis = analyse(experiment, tables)
-    scores = scorecard(analysis.measured(), read_reference(reference_path("ws_bound")))
+    scores = scorecard(analysis.measured(), numbers_of("ws_bound").read())
     unseen = scores["metric"].str.startswith("largest_trace")
     assert set(scores.loc[~unseen, "verdict"]) == {"calibrated", "true by construction"}
     assert (scores["n"] == 3).all() and not scores["reason"].str.contains("do not").any()

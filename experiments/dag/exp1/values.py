@@ -1,0 +1,172 @@
+"""What Exps. 1, 1b and 1 at depth measured, as the judge reads it: tables with further columns, and
+the values that the paper prints (Tables 2, N.2 and N.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from experiments.dag.protocol.scores import (
+    paired,
+    printed,
+    probes,
+    scored,
+    with_own,
+)
+from experiments.dag.protocol.summary import first, in_percent, long_format, per_seed
+from runner.contract import Claim, Statement, Tables
+from runner.stats import judge
+from runner.stats.quantities import WITHOUT_PROBES, Functions, Reader, parts_of, rows_of
+from runner.stats.statements import decided
+from runner.stats.tables import chosen
+from runner.training.streams import PUBLISHED
+
+CELL = ["depth", "arch"]
+VARIANT = [*CELL, "checkpoint"]
+DYNAMICS = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
+"""Metric of Table 2 -> column of `networks`."""
+FUNCTIONS = Functions()
+
+
+@FUNCTIONS.decision("one printed rate speaks of six curves, and the text does not say how")
+def rate_of_six(says: Statement, tables: Tables) -> Claim:
+    """The rate of each curve; where no curve has it and their mean rounds to it, the text does not
+    say which it is: that the mean was meant is a reading that its fitting suggests, no evidence.
+    """
+    number = replace(says, test="number")
+    made = decided(number, tables, FUNCTIONS)
+    reader = Reader(number, FUNCTIONS)
+    parts = parts_of(number, rows_of(number, tables))
+    curves = {name: reader.values(part).by_unit for name, part in parts.items()}
+    seeds = {tuple(values) for values in curves.values()}
+    verdicts = {*made.variants.values(), *made.other_seeds.values()}
+    if made.verdict != "refuted" or len(seeds) != 1 or "confirmed" in verdicts:
+        return made
+    means = pd.DataFrame(curves).mean(axis=1)
+    pooled = judge.number(says, list(means))
+    agrees = judge.digits_agree(pooled.statistic, says.number, says.rounding)
+    if pooled.verdict == "refuted" or not agrees:
+        return made
+    each = ", ".join(f"{name} {sum(v.values()) / len(v):.2g}" for name, v in curves.items())
+    why = (
+        f"{each}; their mean {pooled.statistic:.2g}, init and final together; that this mean is "
+        "meant is not printed"
+    )
+    return replace(made, verdict="not comparable", detail=f"{why}; {made.detail}")
+
+
+@FUNCTIONS.quantity("R")
+def last_third(rows: pd.DataFrame) -> float:
+    """Mean R(v,v) of the last third of the blocks over that of the others."""
+    values = rows["R"].to_numpy()
+    cut = len(values) - len(values) // 3
+    return float(values[cut:].mean() / values[:cut].mean())
+
+
+@FUNCTIONS.quantity("R")
+def peak(rows: pd.DataFrame) -> float:
+    """The largest R(v,v) of the last third over that of the middle block, which shows a rise that
+    the input side would hide."""
+    values = rows["R"].to_numpy()
+    cut = len(values) - len(values) // 3
+    return float(values[cut:].max() / values[len(values) // 2])
+
+
+def judged(tables: Tables) -> Tables:
+    """The tables with the columns that statements read.
+
+    networks: accuracy in percent, ‖J_L … J_1‖₂. distances: half the depth; log10 R; survival, the
+    norm of the mean block over the mean norm of the images' own. Both: whether they are the paper's
+    own untrained networks.
+    """
+    found = dict(tables)
+    if "networks" in tables:
+        networks = in_percent(tables["networks"])
+        chain = np.exp(networks["depth"] * networks["lyapunov_log_norm"])
+        found["networks"] = with_own(networks.assign(chain_norm=chain), tables, CELL)
+    if "distances" in tables:
+        distances = tables["distances"]
+        survival = distances["R"] / distances["R_examples"]
+        found["distances"] = with_own(distances.assign(survival=survival), tables, CELL)
+    return found
+
+
+def judged_deep(tables: Tables) -> Tables:
+    """The tables with the columns that the statements on depths 16 and 32 read: half the depth and
+    log10 R; of estimates, the values without probes of the paper's own networks."""
+    found = dict(tables)
+    for name in ("distances", "estimates"):
+        if name in tables:
+            found[name] = tables[name].assign(half=tables[name]["depth"] // 2)
+    if "distances" in found:
+        distances = found["distances"]
+        logarithms = np.log10(distances["R"].where(distances["R"] > 0))
+        found["distances"] = distances.assign(log10_R=logarithms)
+    if "distances" in found and "estimates" in found:
+        exact = with_own(first(tables["distances"]), tables, CELL)
+        exact = exact[exact["same"]]
+        keys = [*VARIANT, "seed", "distance"]
+        ending = {name: name + WITHOUT_PROBES for name in ("R", "C")}
+        known = exact[[*keys, *ending]].rename(columns=ending)
+        found["estimates"] = found["estimates"].merge(known, on=keys, how="left")
+    return found
+
+
+def printed_values(name: str) -> pd.DataFrame:
+    """The printed numbers of an experiment, once."""
+    return chosen(printed(name), initial=PUBLISHED)
+
+
+def measured(tables: Tables) -> pd.DataFrame:
+    """Values of Tables 2 and N.2, one row per seed."""
+    networks = in_percent(tables["networks"])
+    return scored(networks, VARIANT, DYNAMICS, tables, CELL)
+
+
+def measured_deep(tables: Tables) -> pd.DataFrame:
+    """Values of Table N.3, one row per seed; R and C from 100 probes, as the paper's, ρ exact as
+    there.
+
+    Only ρ can be the published number to the digit: the probes are others.
+    """
+    exact = long_format(first(tables["networks"]), VARIANT, {"rho_max": "rho"})
+    estimated = ends(tables["estimates"])
+    own = ends(first(tables["distances"]))
+    estimates = probes(estimated, own, tables, CELL)
+    found = pd.concat([paired(exact, tables, CELL), estimates], ignore_index=True)
+    return found.assign(paired=found["paired"].eq(True))
+
+
+def ends(distances: pd.DataFrame) -> pd.DataFrame:
+    """R at both ends of the distances and C at the largest, in long format.
+
+    The authors cut estimated couplings at 1, pair by pair; at distance L − 1 there is one pair.
+    """
+    start = chosen(distances, distance=0)
+    end = chosen(distances, distance=distances["depth"] - 1)
+    end = end.assign(C=end["C"].clip(upper=1.0))
+    at_end = long_format(end, VARIANT, {"R_dLminus1": "R", "C_dLminus1": "C"})
+    return pd.concat([long_format(start, VARIANT, {"R_d0": "R"}), at_end], ignore_index=True)
+
+
+def log_fall(rows: pd.DataFrame) -> list[float]:
+    """log10 of R at d = 0 over that at d = L − 1, by seed."""
+    wide = per_seed(rows, "R")
+    return logs(wide[0] / wide[_depth(rows) - 1])
+
+
+def log_end(rows: pd.DataFrame) -> list[float]:
+    """log10 R at the largest distance, by seed."""
+    return logs(per_seed(rows, "R")[_depth(rows) - 1])
+
+
+def _depth(rows: pd.DataFrame) -> int:
+    return int(rows["depth"].iloc[0])
+
+
+def logs(values: Iterable[float]) -> list[float]:
+    """log10 of the values; NaN where there is none."""
+    return [float(np.log10(value)) if value > 0 else np.nan for value in values]

@@ -1,0 +1,40 @@
+"""An analysis whose statements are rows of experiments/reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from experiments.printed import statements
+from runner.contract import Alternative, Alternatives, Analysis, Claim, Statement, Tables
+from runner.stats.alternatives import Change
+from runner.stats.quantities import Functions
+from runner.stats.statements import judge
+
+
+class JudgedAnalysis(Analysis):
+    """A subclass gives the tables that the judge reads, and what its rows name."""
+
+    functions: ClassVar[Functions] = Functions()
+    changes: ClassVar[Mapping[str, Change]] = {}
+    """What would be so if statements were false, in the words of their rows -> the tables then."""
+
+    @property
+    def says(self) -> Mapping[str, Statement]:
+        """name -> statement."""
+        return statements(self.experiment.claimed)  # type: ignore[attr-defined]
+
+    def judged(self) -> Tables:
+        """The tables that rows name, with the columns that they read."""
+        return self.tables
+
+    def claims(self) -> list[Claim]:
+        return judge(self.says.values(), self.judged(), self.functions)
+
+    @property
+    def alternatives(self) -> Alternatives:  # type: ignore[override]
+        found = []
+        for text, change in self.changes.items():
+            named = tuple(name for name, s in self.says.items() if s.alternative == text)
+            found.append(Alternative(text, change, named))
+        return tuple(found)
