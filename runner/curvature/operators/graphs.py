@@ -19,6 +19,7 @@ from runner.curvature.function.vectors import Flat, Values
 from runner.curvature.operators.data import Data, Piece
 from runner.curvature.operators.peak import allocations
 from runner.curvature.operators.planning import (
+    FAST,
     FEW,
     MORE,
     SECOND,
@@ -100,16 +101,18 @@ class Graphs:
         if data.listed:
             counts = [1 if layout is None else data.count(batch) for batch in data]
         vectors = VECTORS * self.flat.size * self.flat.dtype.itemsize
+        fast = FAST if self.flat.device.type == "cpu" else math.inf
         self.leaves = leaves_of(self.function.variables.values)
         chosen = None
         saved = SECOND * self.function.saved / data.tried
         if math.isnan(saved):
             saved = counted(lambda: self._made(sizes[0]), self.leaves.values())[1] / sizes[0]
         if not math.isnan(saved):
-            chosen = small(saved, counts, vectors, budget)
+            chosen = small(saved, counts, vectors, budget, fast)
         if chosen is None:
             line = Line(sizes, [self._need(size) for size in sizes])
-            chosen = plan(line, counts, vectors, budget, not data.whole and layout is not None)
+            divisible = layout is not None and not data.whole
+            chosen = plan(line, counts, vectors, budget, divisible, fast)
         if chosen.chunk is not None:
             chosen = chosen._replace(evaluated=self._evaluated(chosen.chunk, budget - vectors))
         return chosen if data.listed else chosen._replace(keep=False)

@@ -59,10 +59,10 @@ class Multiplication:
         return torch.stack([self.graphs.apply(row, False) for row in rows])
 
     def _agrees(self, two: Tensor) -> bool:
-        """Whether the memory allows two vectors at once, and torch gives them the products that
-        each has alone."""
+        """Whether the sizes are such that several vectors go at once, and torch gives two the
+        products that each has alone."""
         if self.graphs.planned.width < 2:
-            self.why_not = "memory"
+            self.why_not = "sizes"
             return False
         alone = self._one_by_one(two)
         try:

@@ -242,6 +242,14 @@ def test_pieces_are_made_where_they_bring_a_product_under_the_budget_alone():
         assert planned(10, 50, False).chunk is None, "examples that cannot be told apart"
 
 
+def test_several_vectors_go_together_where_graph_and_vector_are_small():
+    """By sizes alone: a batched product of 670,000 parameters takes 1.1 to 1.5 times as long."""
+    x, y = torch.randn(8, 20), torch.arange(8) % 3
+    small = ParameterOperator(tanh_net(20, 8, 3), nn.CrossEntropyLoss(), (x, y))
+    large = ParameterOperator(tanh_net(20, 30_000, 3), nn.CrossEntropyLoss(), (x, y))
+    assert small.planned.width > 1 == large.planned.width
+
+
 def test_the_kept_graph_of_a_hessian_holds_no_gradient():
     """What stays of the first product: its result, and what few examples leave in the graph."""
     net = tanh_net(512, 512, 2)

@@ -119,13 +119,13 @@ def test_how_several_vectors_go_does_not_depend_on_the_load(monkeypatch):
     assert torch.equal(found, expected) and again == text and "vectors together" in text
 
 
-def test_vectors_go_one_at_a_time_where_memory_or_torch_allows_no_more():
+def test_vectors_go_one_at_a_time_where_sizes_or_torch_allow_no_more():
     given, several = (mlp(), CROSS, data()), normal(53, 6)
     expected = ParameterOperator(*given) @ several
     little = ParameterOperator(*given)
     little.multiplication.graphs.planned = little.planned._replace(width=1)
     assert relative(little @ several, expected) < 1e-13
-    assert "one vector at a time (memory)" in repr(little)
+    assert "one vector at a time (sizes)" in repr(little)
     wrong = ParameterOperator(*given)
     right = wrong.multiplication.graphs.apply
     wrong.multiplication.graphs.apply = lambda rows, batched: right(rows, batched) * (1 + batched)
