@@ -255,7 +255,10 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     words = given.names or [""]
-    models = [measure(name) for name in MODELS if any(word in name for word in words)]
+    models = []
+    for name in MODELS:
+        if any(word in name for word in words):
+            models.append(measure(name))
     if given.page and not given.names:
         text = given.page.read_text()
         before, rest = text.split(START)
