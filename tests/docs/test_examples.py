@@ -4,11 +4,16 @@ tests/curvature/test_doctests.py)."""
 import doctest
 import importlib
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
 from tests import ROOT
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for folder in ("runner", "experiments")
@@ -51,3 +56,14 @@ def test_the_layers_notebook_measures_what_its_text_says():
     assert names["operator"].sizes == {"embed": 6, "body": 6, "head": 3}
     assert table["gap"].idxmax() == ("body", "body") and table["C"].max() > 1
     assert table.xs("head", level="w")["gap"].abs().max() < 1e-12 and (table["R_error"] == 0).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("c++"), reason="torch.compile needs a C++ compiler")
+def test_verify_says_whether_the_compiled_hessian_is_the_eager_one():
+    command = [sys.executable, "docs/examples/compiled_hessian.py"]
+    run = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    difference, eager, compiled = run.stdout.split(":")[1:4]
+    wrong = float(difference.split()[0]) > 1e-6
+    assert "NOT" not in eager and ("NOT certified" in compiled) == wrong
