@@ -12,7 +12,7 @@ from torch import Tensor
 from runner.contract import Context
 from runner.contract.records import certificate_row
 from runner.curvature import BlockSplit, Dag, verify
-from runner.curvature.graphs.products import Part
+from runner.curvature.graphs.blocks import BlockPart
 
 STREAM = "certificate"
 """Random stream of the directions: no other number of a cell depends on it."""
@@ -52,7 +52,7 @@ def of_blocks(
 ) -> list[dict[str, Any]]:
     """The rows of measured blocks between the nodes of a graph: the total, and of a split its
     Gauss-Newton part."""
-    parts: dict[Part, Mapping[tuple[str, str], Tensor]]
+    parts: dict[BlockPart, Mapping[tuple[str, str], Tensor]]
     if isinstance(blocks, BlockSplit):
         parts = {"total": blocks.total, "gauss_newton": blocks.gauss_newton}
     else:

@@ -3,7 +3,7 @@
 Imports torch, and scipy for spectra.
 
 >>> import torch
->>> from runner.curvature import CurvatureOperator, Dag, exact_blocks, inter_layer_metrics, verify
+>>> from runner.curvature import Dag, LayerOperator, exact_blocks, graph_metrics, verify
 >>> _ = torch.manual_seed(0)
 >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
 >>> net = net.double()
@@ -12,9 +12,10 @@ Imports torch, and scipy for spectra.
 >>> blocks = exact_blocks(dag, x, y)
 >>> blocks["hidden", "out"].shape
 torch.Size([3, 2])
->>> CurvatureOperator(dag, x, y).block("hidden", "out").dense().allclose(blocks["hidden", "out"])
+>>> operator = LayerOperator(dag.as_module(), dag.loss, (x, y), dag.order)
+>>> operator.block("hidden", "out").dense().allclose(blocks["hidden", "out"])
 True
->>> metrics = inter_layer_metrics(dag, x, y)["hidden", "out"]
+>>> metrics = graph_metrics(dag, x, y)["hidden", "out"]
 >>> abs(metrics.R.value - float(blocks["hidden", "out"].norm())) < 1e-9
 True
 >>> verify(dag, x, y).ok
@@ -22,9 +23,11 @@ True
 
 State a network     Dag, Node, Dag.from_sequential
 Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks
-Without matrices    CurvatureOperator; SymmetricOperator for operators of your own
+Without matrices    LayerOperator(dag.as_module(), ...); SymmetricOperator for operators of your
+                    own
 Is it right?        verify; MeasurementError
-Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
+Pairs of nodes      graph_metrics of a stated graph, inter_layer_metrics of an operator: R, C, D
+                    and gap by the cheapest way, each with its error
 A user's network      LayerOperator (between layers), ParameterOperator
 Any symmetric operator  top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate;
                     batch_errors (over batches); as_linear_operator, as_curvlinops
@@ -55,7 +58,7 @@ from runner.curvature.graphs.blocks import (
     split_blocks,
 )
 from runner.curvature.graphs.dag import Dag, Node
-from runner.curvature.graphs.products import CurvatureOperator
+from runner.curvature.graphs.metrics import graph_metrics
 from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.symmetric import SymmetricOperator
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
@@ -63,7 +66,6 @@ from runner.curvature.removed import removed_name
 from runner.curvature.verify import verify
 
 __all__ = [
-    "CurvatureOperator",
     "Dag",
     "Estimate",
     "LayerOperator",
@@ -76,6 +78,7 @@ __all__ = [
     "batch_errors",
     "exact_blocks",
     "gauss_newton_blocks",
+    "graph_metrics",
     "inter_layer_metrics",
     "monitor",
     "spectral_density",

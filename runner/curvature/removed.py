@@ -11,6 +11,7 @@ from runner.curvature.function.errors import MeasurementError
 F = TypeVar("F", bound=Callable[..., Any])
 
 NAMES = {
+    "CurvatureOperator": "LayerOperator(dag.as_module(), dag.loss, (x, y), dag.order)",
     "closed_form": "from runner.closed_form import three_layer, scalar, attention",
     "diagonal_estimate": "curvlinops.hutchinson_diag(as_curvlinops(operator), products)",
     "discarded_coupling": "inter_layer_metrics(operator, ranks=False).phi",
@@ -36,6 +37,8 @@ ARGUMENTS = {
     ),
 }
 """Keyword arguments, and what to write instead."""
+GRAPHS = {"inter_layer_metrics": "graph_metrics(dag, x, y)"}
+"""Functions that took a `Dag` as well, and what to write for one."""
 VALUES = {
     "part='fisher'": FISHER,
     "part='empirical_fisher'": "use EFLinearOperator of curvlinops, which the estimators take",
@@ -62,6 +65,9 @@ def refuses_removed(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if function.__name__ in GRAPHS and args and type(args[0]).__name__ == "Dag":
+            name = function.__name__
+            raise MeasurementError(f"{name}(dag, ...) has been removed: write {GRAPHS[name]}")
         for name in kwargs.keys() & ARGUMENTS.keys():
             raise MeasurementError(f"{name}= has been removed: {ARGUMENTS[name]}")
         return function(*args, **kwargs)

@@ -14,28 +14,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.estimators.estimate import on_sphere
+from runner.curvature.differences import FunctionDifferences, GraphDifferences, PlainDifferences
 from runner.curvature.estimators.work import progress_bar
 from runner.curvature.function.comparison import (
     NARROWED,
     Comparison,
     Difference,
     Differences,
-    Rows,
     Vectors,
     nearby,
 )
 from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.precision import full_precision
 from runner.curvature.function.vectors import norm
-from runner.curvature.graphs.blocks import exact_blocks
-from runner.curvature.graphs.checks import check_before_measuring
+from runner.curvature.graphs.blocks import BlockPart, exact_blocks
+from runner.curvature.graphs.checks import checked_evaluation
 from runner.curvature.graphs.dag import Dag
-from runner.curvature.graphs.differences import GraphDifferences
-from runner.curvature.graphs.products import CurvatureOperator, Part
 from runner.curvature.graphs.state import differentiable, require_dag
-from runner.curvature.operators.differences import FunctionDifferences
 from runner.curvature.operators.operator import FunctionOperator
+from runner.curvature.operators.users import LayerOperator
 from runner.curvature.result import Estimated
 
 MOST = 36.0
@@ -308,55 +305,7 @@ def _cause(own: Vectors, expected: Vectors, tolerance: float) -> str:
     return "the second derivative is not that of the gradient"
 
 
-class _PlainDifferences(Differences):
-    """Of a gradient theta -> g (n,), in float64 where theta is."""
-
-    noun = "group"
-    piece = "batch"
-
-    def __init__(
-        self,
-        at: Tensor,
-        gradient: Callable[[Tensor], Tensor],
-        groups: Mapping[str, slice] | None,
-        generator: torch.Generator | None,
-    ) -> None:
-        if not isinstance(at, Tensor) or at.dim() != 1 or not at.is_floating_point():
-            raise MeasurementError(
-                "verify(product, at=theta, gradient=...): expected theta as a floating vector (n,)"
-            )
-        n = len(at)
-        self.spans = dict(groups or {"all": slice(0, n)})
-        covered = [i for span in self.spans.values() for i in range(n)[span]]
-        if sorted(covered) != list(range(n)):
-            raise MeasurementError(
-                f"expected groups as slices that cover the {n} numbers of the point once: {groups}"
-            )
-        self.theta = at.detach()
-        self.gradient = gradient
-        self.wide = at.dtype == torch.float64
-        self.narrowed = set()
-        drawn = torch.zeros_like(self.theta)
-        for span in self.spans.values():
-            part = self.theta[span]
-            size = float(part.double().square().mean().sqrt()) or 1.0
-            drawn[span] = size * on_sphere((1, len(part)), torch.float64, generator)[0].to(part)
-        self.whole_direction = drawn
-        self.direction = self.cut(drawn)
-
-    def cut(self, vector: Tensor) -> Vectors:
-        """By group."""
-        return {group: vector[span] for group, span in self.spans.items()}
-
-    def at(self, step: float, centre: float = 0.0) -> Difference:
-        def moved(place: float) -> Rows:
-            found = self.gradient(self.theta + place * self.whole_direction).detach()
-            return {group: found[span].unsqueeze(0) for group, span in self.spans.items()}
-
-        return Difference.of(moved, step, centre)
-
-
-def _plain(target: Any, differences: _PlainDifferences, tolerance: float | None) -> Certificate:
+def _plain(target: Any, differences: PlainDifferences, tolerance: float | None) -> Certificate:
     """Of a matrix (n, n), a function v -> H v, or anything with `matvec`."""
     n = len(differences.theta)
     shape = tuple(getattr(target, "shape", (n, n)))
@@ -372,11 +321,19 @@ def _plain(target: Any, differences: _PlainDifferences, tolerance: float | None)
     return _certificate(differences, [Product("products", own, own)], dtype, tolerance)
 
 
-def _products_of(operator: CurvatureOperator, direction: Vectors) -> Product:
-    rows = {v: r.unsqueeze(0).to(operator.dtype) for v, r in direction.items()}
-    own, whole = operator.whole(rows)
-    of_whole = {v: images[0] for v, images in whole.items()}
-    return Product("products", {v: images[0] for v, images in own.items()}, of_whole)
+def _products_of(
+    dag: Dag, x: Tensor, y: Tensor, names: tuple[str, ...], part: BlockPart, direction: Vectors
+) -> Product:
+    """Those of the graph as a module. A difference rounds as its terms do."""
+    whole = LayerOperator(dag.as_module(), dag.loss, (x, y), names, check=False)
+    rows = {v: r.unsqueeze(0).to(whole.dtype) for v, r in direction.items()}
+    total = {v: images[0] for v, images in whole.apply(rows).items()}
+    if part == "total":
+        return Product("products", total, total)
+    smooth = {v: images[0] for v, images in whole.with_part("gauss_newton").apply(rows).items()}
+    if part == "gauss_newton":
+        return Product("products", smooth, smooth)
+    return Product("products", {v: total[v] - smooth[v] for v in total}, total)
 
 
 def _blocks_times(blocks: Blocks, direction: Vectors, method: str) -> Product:
@@ -434,7 +391,7 @@ def verify(  # noqa: PLR0913 (public: each is an option)
     *,
     nodes: Iterable[str] | None = None,
     blocks: Blocks | None = None,
-    part: Part = "total",
+    part: BlockPart = "total",
     at: Tensor | None = None,
     gradient: Callable[[Tensor], Tensor] | None = None,
     groups: Mapping[str, slice] | None = None,
@@ -449,8 +406,8 @@ def verify(  # noqa: PLR0913 (public: each is an option)
     Parameters
     ----------
     target
-        verify(operator): a `LayerOperator` or `ParameterOperator` of any part, or a
-        `CurvatureOperator`. verify(dag, x, y): a stated graph on a batch; its checks, its products
+        verify(operator): a `LayerOperator` or `ParameterOperator` of any part.
+        verify(dag, x, y): a stated graph on a batch; its checks, its products
         and, where the nodes have at most `components` components together, its exact blocks; with
         `blocks` (and the `part` of the Hessian that they are) those blocks instead.
         verify(product, at=theta, gradient=g): a matrix (n, n), a function v -> H v or anything with
@@ -490,13 +447,8 @@ def verify(  # noqa: PLR0913 (public: each is an option)
     """
     if isinstance(target, FunctionOperator):
         return _of_function(target, generator, tolerance, gradients, progress)
-    if isinstance(target, CurvatureOperator):
-        network = target.dag, target.x, target.y, target.nodes, target.part
-        compared = GraphDifferences(*network, generator)
-        product = _products_of(target, compared.direction)
-        return _certificate(compared, [product], target.dtype, tolerance)
     if at is not None and gradient is not None:
-        return _plain(target, _PlainDifferences(at, gradient, groups, generator), tolerance)
+        return _plain(target, PlainDifferences(at, gradient, groups, generator), tolerance)
     if isinstance(target, Tensor) or _is_function(target):
         raise MeasurementError(
             "verify of a matrix or a function needs the gradient that it is the derivative of, and "
@@ -525,7 +477,7 @@ def _is_function(target: Any) -> bool:
 class _Request:
     """What is asked of a stated graph."""
 
-    part: Part
+    part: BlockPart
     generator: torch.Generator | None
     tolerance: float | None
     components: float
@@ -543,14 +495,15 @@ class _Request:
         """Of its products and, where they are small, its exact blocks."""
         refused = []
         try:
-            check_before_measuring(dag, x, y)
+            checked_evaluation(dag, x, y)
         except MeasurementError as error:
             refused.append(f"refused by a check: {error}")
-        operator = CurvatureOperator(dag, x, y, names, part=self.part, check=False)
-        network = dag, x, operator.y, names
-        differences = GraphDifferences(*network, self.part, self.generator)
-        products = [_products_of(operator, differences.direction)]
-        if self.part == "total" and sum(operator.sizes.values()) <= self.components:
-            exact = exact_blocks(*network, check=False)
-            products.append(_blocks_times(exact, differences.direction, "exact blocks"))
-        return _certificate(differences, products, operator.dtype, self.tolerance, refused=refused)
+        differences = GraphDifferences(dag, x, y, names, self.part, self.generator)
+        direction = differences.direction
+        products = [_products_of(dag, x, y, names, self.part, direction)]
+        components = sum(r.numel() for r in direction.values())
+        if self.part == "total" and components <= self.components:
+            exact = exact_blocks(dag, x, y, names, check=False)
+            products.append(_blocks_times(exact, direction, "exact blocks"))
+        dtype = products[0].own[names[0]].dtype
+        return _certificate(differences, products, dtype, self.tolerance, refused=refused)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from experiments.dag.protocol.probes import part_norms, spectral_norms
-from runner.curvature import CurvatureOperator, Dag, inter_layer_metrics
+from runner.curvature import Dag, LayerOperator, graph_metrics
 from runner.curvature.estimators.pairs import ExactMetrics, metrics_from_blocks
 from runner.curvature.estimators.ratios import Asked
 from runner.models.architectures import mlp
@@ -65,7 +65,7 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
     dag, x, y, nodes = inputs(name)
 
     def ours(**about: Any) -> dict:
-        return inter_layer_metrics(dag, x, y, nodes, generator=seeded(5), **about)
+        return graph_metrics(dag, x, y, nodes, generator=seeded(5), **about)
 
     found: dict = {}  # the calls that are counted warm up, too
     both = operations(lambda: found.update(ours()))
@@ -113,13 +113,13 @@ def accuracy(
 ) -> str:
     """Relative errors of both ways over `seeds` of each, in words: R and gap of the call without
     D."""
-    operator = CurvatureOperator(dag, x, y, nodes, check=False)
+    operator = LayerOperator(dag.as_module(), dag.loss, (x, y), nodes, check=False)
     pairs = list(truth)
     squares: dict[str, list[dict[str, float]]] = {"own": [], "theirs": []}
     for seed in range(seeds):
         a, b, *generators = (seeded(10 * seed + k) for k in range(5))
-        plain = values(inter_layer_metrics(dag, x, y, nodes, generator=a, ranks=False))
-        ranked = values(inter_layer_metrics(dag, x, y, nodes, generator=b))
+        plain = values(graph_metrics(dag, x, y, nodes, generator=a, ranks=False))
+        ranked = values(graph_metrics(dag, x, y, nodes, generator=b))
         parts = part_norms(dag, x, y, nodes, pairs, PROBES, generators[0])
         tops = spectral_norms(operator, pairs, STEPS, generators[1])
         published = {}

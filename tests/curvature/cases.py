@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from runner.curvature import Dag, Node
+from runner.curvature import Dag, LayerOperator, Node
 from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
 from tests.curvature.oracles import blocks_of, gauss_newton_matrix, hessian_blocks, placed
 from tests.draws import normal, seeded, tanh_net
@@ -244,6 +244,11 @@ def between(fn, dtype=torch.float64, loss="cross_entropy", outputs=3):
     torch.manual_seed(2)
     layers = [nn.Linear(6, 5).to(dtype), fn, nn.Linear(5, outputs).to(dtype)]
     return Dag.from_sequential(layers, loss, ["h", "a", "out"])
+
+
+def node_operator(dag, x, y, nodes=None, part="hessian", **options):
+    """Products between the nodes of a stated graph."""
+    return LayerOperator(dag.as_module(), dag.loss, (x, y), dag.select(nodes), part, **options)
 
 
 def with_backward(forward, backward):

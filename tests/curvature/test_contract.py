@@ -1,5 +1,5 @@
-"""CurvatureOperator and ParameterOperator, in each of their parts, keep the contract of every
-operator."""
+"""LayerOperator, of a stated graph too, and ParameterOperator, in each of their parts, keep the
+contract of every operator."""
 
 import math
 
@@ -8,20 +8,21 @@ import torch.nn.functional as F
 from torch import nn
 
 from runner.curvature import (
-    CurvatureOperator,
     Dag,
     LayerOperator,
     ParameterOperator,
     split_blocks,
 )
-from tests.curvature.cases import dense_gauss_newton, dense_hessian, make
+from tests.curvature.cases import dense_gauss_newton, dense_hessian, make, node_operator
 from tests.curvature.contract import BlockContract, EstimatorContract
 from tests.curvature.oracles import assembled, parameter_matrix
 from tests.draws import seeded, tanh_net
 
 
-class CurvatureContract(BlockContract):
-    part = "total"
+class GraphContract(BlockContract):
+    """Between the nodes of a stated graph."""
+
+    part = "hessian"
     graph = "diamond_cat"
 
     def build(self, dtype=torch.float64, scale=1.0, budget=None, poison=False):
@@ -33,36 +34,20 @@ class CurvatureContract(BlockContract):
             loss = lambda f, y: scale * F.cross_entropy(f, y, reduction="none")  # noqa: E731
             dag = Dag(dag.nodes.values(), loss)
         memory = {} if budget is None else {"memory_budget": budget}
-        return CurvatureOperator(dag, x, case.y, part=self.part, **memory)
+        return node_operator(dag, x, case.y, part=self.part, check=not poison, **memory)
 
     def dense(self):
         case = make(self.graph)
-        total, newton = dense_hessian(case, case.nodes), dense_gauss_newton(case, case.nodes)
-        blocks = {
-            "total": total,
-            "gauss_newton": newton,
-            "tensor": {p: total[p] - newton[p] for p in total},
-        }[self.part]
-        return assembled(blocks, case.nodes)
+        oracle = {"hessian": dense_hessian, "gauss_newton": dense_gauss_newton}[self.part]
+        return assembled(oracle(case, case.nodes), case.nodes)
 
 
-class TestTotal(CurvatureContract, EstimatorContract):
+class TestGraphHessian(GraphContract, EstimatorContract):
     pass
 
 
-class TestGaussNewton(CurvatureContract):
+class TestGraphGaussNewton(GraphContract):
     part = "gauss_newton"
-
-
-class TestTensor(CurvatureContract):
-    part = "tensor"
-
-    def test_parts_add_up(self):
-        operator = self.build()
-        total, newton = operator.apply_parts(self.directions(operator))
-        found = operator.apply(self.directions(operator))
-        for v, product in found.items():
-            assert torch.equal(product, total[v] - newton[v])
 
 
 class ParameterContract(BlockContract):

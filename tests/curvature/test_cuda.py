@@ -18,7 +18,7 @@ import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.estimators import blocks as metrics
 from runner.store.checkpoints import DiskCheckpoints
-from tests.curvature.cases import GRAPHS, Own, make, relative_error
+from tests.curvature.cases import GRAPHS, Own, make, node_operator, relative_error
 from tests.curvature.module_cases import Encoder, LanguageModel, ResNet
 from tests.curvature.operators import test_double_backward as cases
 from tests.draws import normal, seeded, tanh_net
@@ -106,7 +106,7 @@ def test_exact_blocks_and_factors_agree_with_the_processor(name):
     for part in ("total", "gauss_newton", "tensor"):
         found = {key: block.cpu() for key, block in getattr(there, part).items()}
         assert relative_error(found, dict(getattr(here, part))) < 1e-10
-    here, there = rc.inter_layer_metrics(*case.given), rc.inter_layer_metrics(*given)
+    here, there = rc.graph_metrics(*case.given), rc.graph_metrics(*given)
     assert_metrics(there, here, {"R": 1e-8, "D": 1e-6})
 
 
@@ -281,7 +281,7 @@ def test_every_public_function_runs_there_and_with_that_default_device(device, d
     given = rc.Dag.from_sequential(net), x, y
     for measure in OF_GRAPHS:
         measure(*given)
-    layers = rc.CurvatureOperator(*given)
+    layers = node_operator(*given)
     layers.block("0", "2").dense()
     rc.top_eigenpairs(layers, 2)
     for target in (operator, LayerOperator(net, LOSS, (x, y)), layers):

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 import runner.curvature as rc
+from tests.curvature.cases import node_operator
 from tests.draws import tanh_net
 from tests.errors import refusal
 
@@ -90,7 +91,7 @@ NEAR = [
 @pytest.mark.parametrize("dtype, near", NEAR)
 def test_curvlinops_takes_ours(curvlinops, dtype, near):
     net, loss, batch = network(dtype)
-    between = rc.CurvatureOperator(rc.Dag.from_sequential(net), *batch)
+    between = node_operator(rc.Dag.from_sequential(net), *batch)
     products = rc.as_curvlinops(between) @ torch.ones(between.shape[0], dtype=dtype)
     assert close(products, between.dense().sum(1), atol=1e-6)
     ours = rc.ParameterOperator(net, loss, batch, part="gauss_newton")

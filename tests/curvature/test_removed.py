@@ -46,3 +46,10 @@ def test_removed_parts_and_options_of_operators_say_what_to_write():
         rc.ParameterOperator(*given, likelihood="normal")
     with pytest.raises(rc.MeasurementError, match="expected part as one of"):
         whole.with_part("tensor")
+
+
+def test_metrics_of_a_graph_are_another_function():
+    dag = rc.Dag.from_sequential([torch.sin], loss="mse")
+    says = r"^inter_layer_metrics\(dag, ...\) has been removed: write graph_metrics\(dag, x, y\)$"
+    with pytest.raises(rc.MeasurementError, match=says):
+        rc.inter_layer_metrics(dag, torch.ones(2, 3), torch.zeros(2, 3))

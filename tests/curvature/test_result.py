@@ -23,7 +23,7 @@ def problem():
 def results(problem):
     matrix = torch.diag(torch.linspace(-1, 2, 60).double())
     return {
-        "Estimate": rc.inter_layer_metrics(*problem)["a", "out"].R,
+        "Estimate": rc.graph_metrics(*problem)["a", "out"].R,
         "TraceEstimate": rc.trace_estimate(matrix, 12),
         "UpperBound": rc.upper_bound_estimate(matrix, 8),
         "Eigenpairs": rc.top_eigenpairs(matrix, 3),
@@ -61,7 +61,7 @@ def test_the_first_four_digits_and_the_reason_are_what_is_read():
 def test_graphs_and_pairs_become_tables_and_a_map(problem):
     dag, x, y = problem
     assert repr(dag) == "Dag(3 nodes: a, b, out)"
-    metrics = rc.inter_layer_metrics(dag, x, y, ["a", "out"])
+    metrics = rc.graph_metrics(dag, x, y, ["a", "out"])
     assert repr(metrics) == "InterLayerMetrics(3 pairs of 2 nodes)"
     assert metrics == dict(metrics) and list(metrics) == [("a", "a"), ("a", "out"), ("out", "out")]
     pair = metrics["a", "out"]
@@ -98,7 +98,7 @@ def plain(value):
 
 
 def test_dictionaries_of_results_are_saved_by_torch_without_classes(results, problem, tmp_path):
-    for result in (*results.values(), rc.inter_layer_metrics(*problem)):
+    for result in (*results.values(), rc.graph_metrics(*problem)):
         torch.save(result.to_dict(), tmp_path / "result.pt")
         found = torch.load(tmp_path / "result.pt", weights_only=True)
         assert plain(found) == plain(result.to_dict())

@@ -10,9 +10,10 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature import ParameterOperator
+from runner.curvature.differences import GraphDifferences
 from runner.curvature.estimators.operator import Symmetric
-from runner.curvature.graphs import derivatives, products as operators
-from runner.curvature.graphs.differences import GraphDifferences
+from runner.curvature.function.changes import Changes
+from runner.curvature.graphs import derivatives
 from tests.bench.machine import operations
 from tests.curvature.cases import (
     MIXING,
@@ -26,6 +27,7 @@ from tests.curvature.cases import (
     linear,
     make,
     mlp,
+    node_operator,
 )
 from tests.draws import normal, seeded, tanh_net, trained
 from tests.errors import refusal
@@ -56,9 +58,8 @@ def test_right_numbers_are_certified(graph, activation):
 
 
 @pytest.mark.parametrize("part, activation", [("gauss_newton", "relu"), ("tensor", "smooth")])
-def test_operators_of_every_part_are_certified(part, activation):
-    case = make("residual", activation, batch=2)
-    assert rc.verify(rc.CurvatureOperator(*case.given, part=part)).ok
+def test_products_of_every_part_are_certified(part, activation):
+    assert rc.verify(*make("residual", activation, batch=2).given, part=part).ok
 
 
 def test_float32_and_weights_hidden_in_closures_are_certified():
@@ -76,22 +77,21 @@ def test_float32_and_weights_hidden_in_closures_are_certified():
 @pytest.fixture
 def inject(monkeypatch):
     """Changes the engine's products."""
-    whole = rc.CurvatureOperator.whole
+    apply = rc.LayerOperator.apply
 
     def changed_by(change):
         def changed(self, directions):
-            own, _ = whole(self, directions)
-            own = own | change(own)
-            return own, own
+            own = apply(self, directions)
+            return own | change(own)
 
-        monkeypatch.setattr(rc.CurvatureOperator, "whole", changed)
+        monkeypatch.setattr(rc.LayerOperator, "apply", changed)
 
     return changed_by
 
 
 def test_wrong_products_are_caught_at_their_node(inject):
     inject(lambda own: {"a": own["a"] * 1.0001})
-    found = wrong("'a'", rc.CurvatureOperator(*make("chain").given))
+    found = wrong("'a'", *make("chain").given)
     assert "NOT certified" in str(found)
     assert found.nodes.pop("a") == pytest.approx(1e-4, rel=0.01)
     assert max(found.nodes.values()) < 1e-7
@@ -99,30 +99,29 @@ def test_wrong_products_are_caught_at_their_node(inject):
 
 def test_products_of_zero_are_caught(inject):
     inject(lambda own: {v: torch.zeros_like(p) for v, p in own.items()})
-    wrong("they are zero", rc.CurvatureOperator(between(torch.tanh), X, Y))
+    wrong("they are zero", between(torch.tanh), X, Y)
 
 
 @pytest.mark.parametrize("name", ["cumsum", "LSTM over dimension 0"])
 def test_blocks_of_examples_that_mix_are_caught_without_the_guards(name):
     """Products are those of the batch as it is, and right."""
     dag = between(MIXING[name])
-    assert rc.verify(rc.CurvatureOperator(dag, X, Y, check=False)).ok
+    assert rc.verify(node_operator(dag, X, Y, check=False)).ok
     found = rc.verify(dag, X, Y, blocks=rc.exact_blocks(dag, X, Y, check=False))
     assert not found.ok and found.value > 1e-3
 
 
-def test_a_summed_loss_is_caught_without_the_guards():
+def test_blocks_of_a_summed_loss_are_caught_without_the_guards():
     dag = rc.Dag.from_sequential(mlp(), loss=nn.CrossEntropyLoss(reduction="sum"))
-    wrong("Is the loss a sum", rc.CurvatureOperator(dag, X, Y, check=False))
+    blocks = rc.exact_blocks(dag, X, Y, check=False)
+    wrong("blocks are wrong", dag, X, Y, blocks=blocks)
 
 
-@pytest.mark.parametrize("used", [False, True])
-def test_other_weights_are_caught_without_the_guard(monkeypatch, used):
+def test_other_weights_are_caught_without_the_guard(monkeypatch):
     net = mlp()
-    monkeypatch.setattr(operators.Changes, "refuse", lambda self, always=True: None)
-    operator = rc.CurvatureOperator(rc.Dag.from_sequential(net), X, Y, check=False)
-    if used:
-        operator.block("0", "0").dense()
+    monkeypatch.setattr(Changes, "refuse", lambda self, always=True: None)
+    operator = node_operator(rc.Dag.from_sequential(net), X, Y, check=False)
+    operator @ torch.ones(operator.shape[0])
     net[0].weight.data = 0.8 * net[0].weight.data
     wrong("products are wrong", operator)
 
@@ -130,8 +129,7 @@ def test_other_weights_are_caught_without_the_guard(monkeypatch, used):
 def test_backwards_without_a_second_derivative_are_caught(monkeypatch):
     found = rc.verify(between(Detached.apply), X, Y)
     assert not found.ok and all("first at node 'h'" in reason for reason in found.reasons)
-    for module in (derivatives, operators):
-        monkeypatch.setattr(module, "refuse_cut_backwards", lambda *_: None)
+    monkeypatch.setattr(derivatives, "refuse_cut_backwards", lambda *_: None)
     found = rc.verify(between(Swish.apply), X, Y)
     assert not found.ok and len(found.reasons) == 2
 
@@ -199,7 +197,7 @@ def test_rounding_of_float32_is_no_curvature():
         nn.init.zeros_(p)
     net[0].weight.data[0, 0] = 20.5
     dag, x, y = rc.Dag.from_sequential(net), torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0])
-    assert not rc.verify(rc.CurvatureOperator(dag, x, y), generator=seeded()).ok
+    assert not rc.verify(dag, x, y, generator=seeded()).ok
     assert rc.verify(dag.to(torch.float64), x.double(), y).ok
 
 
@@ -317,7 +315,7 @@ def inconclusive(*given, **more):
 def test_a_kink_at_the_point_is_named_and_leaves_it_inconclusive():
     given, measurement = measured(*chain(0.0, torch.float64), "total")
     inconclusive(*given, **measurement)
-    inconclusive(rc.CurvatureOperator(*given, ["0", "1", "2", "3"]))
+    inconclusive(*given, nodes=["0", "1", "2", "3"])
 
 
 def test_a_float32_network_on_the_other_side_than_its_float64_copy_is_told():

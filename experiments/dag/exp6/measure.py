@@ -32,7 +32,7 @@ from experiments.dag.protocol.points import image_sets, memory_of
 from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.contract import Cell, Context, Table
 from runner.contract.records import certificate_row
-from runner.curvature import CurvatureOperator, Dag, inter_layer_metrics, verify
+from runner.curvature import Dag, LayerOperator, graph_metrics, verify
 from runner.data.images import ImageData, Split, load_images
 from runner.models.network import Network
 from runner.training.initial import build
@@ -41,6 +41,10 @@ from runner.training.trained import origin_of, train_images
 
 CERTIFIED = 2
 """Images of the certificate, which takes four gradients of each, one after the other."""
+TOGETHER = 10
+"""Directions that go through the network at once."""
+MEMORY_BUDGET = 4 << 30
+"""Bytes that the products with these may take."""
 
 
 def measure(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -92,8 +96,9 @@ def certified(
     sets = image_sets(at.data.test, experiment.metric, ctx.device)
     _, x, y = next(sets)
     dag = network.to_dag()
-    operator = CurvatureOperator(dag, x[:CERTIFIED], y[:CERTIFIED], network.measured)
-    certificate = verify(operator, generator=ctx.torch_generator(STREAM))
+    images = x[:CERTIFIED], y[:CERTIFIED]
+    generator = ctx.torch_generator(STREAM)
+    certificate = verify(dag, *images, nodes=network.measured, generator=generator)
     return certificate_row(f"products on {CERTIFIED} images", certificate, statistics=statistics)
 
 
@@ -138,7 +143,7 @@ def engine_rows(
 ) -> list[Row]:
     """v, w, distance, R, C, D, gn, tensor, R_error, D_error, tensor_error, method, status of every
     pair."""
-    metrics = inter_layer_metrics(
+    metrics = graph_metrics(
         dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget
     )
     rows = []
@@ -178,13 +183,16 @@ def published_rows(
     of the cost.
     """
     pairs = list(combinations_with_replacement(nodes, 2))
-    parts = part_norms(dag, x, y, nodes, pairs, probes, generator)
+    parts = part_norms(dag, x, y, nodes, pairs, probes, generator, together=TOGETHER)
     norms = {pair: part.total.value for pair, part in parts.items()}
     tops = dict.fromkeys(pairs, 0.0)
     zero = "D not estimated"
     if steps:
-        operator = CurvatureOperator(dag, x, y, nodes)
-        tops = spectral_norms(operator, pairs, steps, generator)
+        module = dag.as_module()
+        operator = LayerOperator(
+            module, dag.loss, (x, y), nodes, memory_budget=MEMORY_BUDGET, check=False
+        )
+        tops = spectral_norms(operator, pairs, steps, generator, TOGETHER)
         zero = "zero block"
     rows = []
     for pair, part in parts.items():

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature import CurvatureOperator, Dag
+from runner.curvature import Dag, LayerOperator
 from runner.curvature.estimators.estimate import (
     FEW,
     Estimate,
@@ -22,9 +22,16 @@ from runner.curvature.estimators.estimate import (
     student,
     unit,
 )
-from runner.curvature.operators.symmetric import Pair
+from runner.curvature.function.errors import first_not_finite
+from runner.curvature.function.precision import full_precision
+from runner.curvature.graphs.checks import checked_evaluation
+from runner.curvature.graphs.dag import INPUT
+from runner.curvature.graphs.derivatives import differentiable_value
+from runner.curvature.graphs.losses import repeated
+from runner.curvature.graphs.state import measuring
 
-MEMORY_BUDGET = 1 << 30
+Pair = tuple[str, str]
+Products = dict[str, Tensor]
 Stream = Literal["node", "shared"]
 """The probes of a node do not depend on the others, or all come in order from one generator."""
 
@@ -46,20 +53,22 @@ def part_norms(
     probes: int,
     generator: torch.Generator,
     stream: Stream = "node",
+    together: int | None = None,
 ) -> dict[Pair, PartNorms]:
     """‖H‖_F, ‖H^GN‖_F and ‖H^T‖_F of each pair (v, w), all from the same probes z on w: √mean |H
     z|² (DAG paper, Eq. 4).
 
-    error: standard error with Student's factor, infinite nowhere. Raises ValueError as
-    CurvatureOperator does."""
-    operator = CurvatureOperator(dag, x, y, nodes, part="tensor", memory_budget=MEMORY_BUDGET)
-    if operator.reason:
-        nothing = Estimate.undefined(0, operator.reason)
+    together: probes that go through the network at once (default: all of a node). error: standard
+    error with Student's factor, infinite nowhere. Raises ValueError as the checks of a stated graph
+    do."""
+    network = NetworkParts(dag, x, y, nodes)
+    if network.reason:
+        nothing = Estimate.undefined(0, network.reason)
         return dict.fromkeys(pairs, PartNorms(nothing, nothing, nothing))
     found = {}
-    drawn = _probes_of(operator, pairs, probes, generator, stream)
+    drawn = _probes_of(network, pairs, probes, generator, stream)
     for w, z, targets in drawn:
-        total, gauss_newton = operator.apply_parts({w: z})
+        total, gauss_newton = network.products(w, z, together or len(z))
         for v in targets:
             tensor = total[v] - gauss_newton[v]
             images = total[v], gauss_newton[v], tensor
@@ -67,8 +76,104 @@ def part_norms(
     return {pair: found[pair] for pair in pairs}
 
 
+class NetworkParts:
+    """H and H^GN times directions on a node, from one graph of the network.
+
+    Each direction has a copy of the batch and perturbations e_v of its own. With g_v = dL/de_v of
+    the mean loss, one backward pass of g_w · r gives H[v,w] r for every v at once; H^GN r = Jᵀ A
+    (J r), where J r is the derivative of Jᵀ u, linear in u, by u. reason: why there are no numbers,
+    else "".
+    """
+
+    def __init__(self, dag: Dag, x: Tensor, y: Tensor, nodes: Sequence[str]) -> None:
+        with measuring(dag):
+            self.in_place = checked_evaluation(dag, x, y, finite=False).in_place
+            with torch.no_grad():
+                self.values = dag.forward(x)
+            output = self.values[dag.output]
+            self.loss_hessian = dag.loss.hessian(output, y)
+        self.dag = dag
+        self.y = y
+        self.nodes = dag.select(nodes)
+        self.moving = dag.descendants(self.nodes)  # all others are evaluated once
+        self.reason = first_not_finite(self.values)
+        self.sizes = {v: self.values[v].shape[1:].numel() for v in self.nodes}
+        self.dtype = output.dtype
+        self.device = output.device
+        self.copies = 0
+
+    def products(self, w: str, directions: Tensor, together: int) -> tuple[Products, Products]:
+        """H r and H^GN r on every node, for directions r on w, (k, d_w), so many at a time."""
+        pieces = []
+        with measuring(self.dag), full_precision():
+            for rows in directions.split(together):
+                self._evaluate(len(rows))
+                pieces.append((self._hessian(w, rows), self._gauss_newton(w, rows)))
+        total, gauss_newton = zip(*pieces, strict=True)
+        return _joined(total), _joined(gauss_newton)
+
+    def _evaluate(self, copies: int) -> None:
+        """The outputs and gradients of so many copies of the batch, as functions of the
+        perturbations."""
+        if copies == self.copies:
+            return
+        self.copies = copies
+        batch = len(self.y)
+        self.leaves = {}
+        for v in self.nodes:
+            shape = self.values[v].shape[1:]
+            self.leaves[v] = self.values[v].new_zeros(copies, 1, *shape).requires_grad_()
+        values: dict[str, Tensor] = {}
+        for name in (INPUT, *self.dag.order):
+            if name in self.moving:
+                values[name] = differentiable_value(self.dag.nodes[name], values, self.in_place)
+            else:
+                values[name] = repeated(self.values[name].detach(), copies)
+            if name in self.leaves:
+                apart = values[name].view(copies, batch, *values[name].shape[1:])
+                values[name] = (apart + self.leaves[name]).flatten(0, 1)
+        self.output = values[self.dag.output]
+        loss = self.dag.loss.summed(self.output, repeated(self.y, copies)) / batch
+        slopes = torch.autograd.grad(
+            loss, list(self.leaves.values()), create_graph=True, materialize_grads=True
+        )
+        self.gradients = dict(zip(self.leaves, slopes, strict=True))
+
+    def _hessian(self, w: str, directions: Tensor) -> Products:
+        return self._pull((self.gradients[w].flatten(1) * directions).sum(), None)
+
+    def _gauss_newton(self, w: str, directions: Tensor) -> Products:
+        u = torch.zeros_like(self.output, requires_grad=True)
+        (pulled,) = torch.autograd.grad(
+            self.output, self.leaves[w], u, create_graph=True, materialize_grads=True
+        )
+        dot = (pulled.flatten(1) * directions).sum()
+        if not dot.requires_grad:
+            return self._pull(dot, None)
+        (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
+        tangent = tangent.reshape(self.copies, len(self.y), -1)
+        curved = torch.einsum("bkl,pbl->pbk", self.loss_hessian, tangent) / len(self.y)
+        return self._pull(self.output, curved.reshape(self.output.shape))
+
+    def _pull(self, value: Tensor, cotangent: Tensor | None) -> Products:
+        if not value.requires_grad:
+            return {v: torch.zeros_like(leaf).flatten(1) for v, leaf in self.leaves.items()}
+        slopes = torch.autograd.grad(
+            value, list(self.leaves.values()), cotangent, retain_graph=True, materialize_grads=True
+        )
+        return {v: slope.flatten(1) for v, slope in zip(self.nodes, slopes, strict=True)}
+
+
+def _joined(pieces: Sequence[Products]) -> Products:
+    """The rows of all pieces, by node."""
+    rows = {}
+    for v in pieces[0]:
+        rows[v] = torch.cat([piece[v] for piece in pieces])
+    return rows
+
+
 def _probes_of(
-    operator: CurvatureOperator,
+    network: NetworkParts,
     pairs: Sequence[Pair],
     probes: int,
     generator: torch.Generator,
@@ -81,12 +186,12 @@ def _probes_of(
     for v, w in pairs:
         targets.setdefault(w, []).append(v)
     for w, nodes in targets.items():
-        size = operator.sizes[w]
+        size = network.sizes[w]
         few = size <= FEW and stream == "node"
         draw = on_sphere if few else rademacher
         generator_of_node = streams.of(w)
-        z = draw((probes, size), operator.dtype, generator_of_node)
-        yield w, z.to(operator.device), nodes
+        z = draw((probes, size), network.dtype, generator_of_node)
+        yield w, z.to(network.device), nodes
 
 
 def root_mean(images: Tensor) -> Estimate:
@@ -105,12 +210,17 @@ def root_mean(images: Tensor) -> Estimate:
 
 
 def spectral_norms(
-    operator: CurvatureOperator, pairs: Sequence[Pair], steps: int, generator: torch.Generator
+    operator: LayerOperator,
+    pairs: Sequence[Pair],
+    steps: int,
+    generator: torch.Generator,
+    together: int | None = None,
 ) -> dict[Pair, float]:
     """|H q| of each block after `steps` steps u = H q / |H q|, q ← Hᵀ u / |.|, all pairs in the
     same passes.
 
-    From a Gaussian start of the pair's own stream. A power iteration never overestimates ‖H‖₂.
+    From a Gaussian start of the pair's own stream. together: directions that go through the network
+    at once (default: all). A power iteration never overestimates ‖H‖₂.
     """
     streams = Streams(generator)
     q = {}
@@ -121,10 +231,10 @@ def spectral_norms(
     sigma = {}
     for _ in range(steps):
         requests = {(v, w): (w, q[v, w], v) for v, w in pairs}
-        forward = _products(operator, requests)
+        forward = _products(operator, requests, together)
         sigma = {pair: norm_of(image) for pair, image in forward.items()}
         requests_back = {(v, w): (v, unit(forward[v, w]), w) for v, w in pairs}
-        back = _products(operator, requests_back)
+        back = _products(operator, requests_back, together)
         rest = []
         for pair in pairs:
             image = back[pair]
@@ -139,7 +249,9 @@ def spectral_norms(
 
 
 def _products(
-    operator: CurvatureOperator, requests: dict[Pair, tuple[str, Tensor, str]]
+    operator: LayerOperator,
+    requests: dict[Pair, tuple[str, Tensor, str]],
+    together: int | None,
 ) -> dict[Pair, Tensor]:
     """For each pair (source node, direction, target node): the target's part of H times the
     direction, in one call."""
@@ -150,7 +262,12 @@ def _products(
             size = operator.sizes[source]
             directions[source] = direction.new_zeros(len(requests), size)
         directions[source][k] = direction
-    images = operator.apply(directions)
+    pieces = []
+    for start in range(0, len(requests), together or len(requests)):
+        stop = start + (together or len(requests))
+        piece = {source: rows[start:stop] for source, rows in directions.items()}
+        pieces.append(operator.apply(piece))
+    images = _joined(pieces)
     products = {}
     listed_pairs = enumerate(requests.items())
     for k, (pair, (_, _, target)) in listed_pairs:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from runner.curvature.estimators.estimate import norm_of
 from runner.curvature.graphs.blocks import BlockSplit
-from runner.curvature.graphs.checks import check_before_measuring, check_network
+from runner.curvature.graphs.checks import checked_evaluation, checked_network
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.derivatives import node_derivatives
 from runner.curvature.graphs.routing import Reach, Router
@@ -137,10 +137,10 @@ def gauss_newton_factors(
 
     With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact
     factors of rank B K. Storage B K sum d_v instead of (sum d_v)^2. Raises ValueError when the loss
-    is not convex at an output, and as the guards of checks.py do."""
+    is not convex at an output, and as the checks of a stated graph do."""
     x, y = differentiable(x=x, y=y)
     names = dag.select(nodes)
-    evaluation = check_before_measuring(dag, x, y)
+    evaluation = checked_evaluation(dag, x, y)
     with torch.no_grad():
         router = Router(dag, evaluation, y, Reach(dag, names), second=False)
         router.derive_all()
@@ -168,13 +168,13 @@ def block_jacobians(
     """D_up = df_u/df_p of every edge p -> u into `nodes` (default: all), keyed (u, p), shape (B,
     d_u, d_p).
 
-    Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix,
-    training modes and values that are not finite."""
+    Raises ValueError for unknown nodes, and as the checks of a stated graph do for examples that
+    mix, training modes and values that are not finite."""
     (x,) = differentiable(x=x)
     names = [u for u in dag.select(nodes) if u in dag.nodes]
     jacobians: dict[tuple[str, str], Tensor] = {}
     with torch.no_grad():
-        evaluation = check_network(dag, x)
+        evaluation = checked_network(dag, x)
         for u in names:
             node = dag.nodes[u]
             zero = evaluation.values[u].flatten(1) * 0

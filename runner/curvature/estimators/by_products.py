@@ -21,7 +21,7 @@ from runner.curvature.estimators.ratios import (
     spectral_norm,
 )
 from runner.curvature.estimators.singular_values import partner
-from runner.curvature.graphs.products import CurvatureOperator
+from runner.curvature.operators.symmetric import SymmetricOperator
 
 WITHOUT_FACTORS = 30
 """Probes on each node to begin with: the Gauss-Newton part is estimated, too."""
@@ -38,7 +38,7 @@ class ProductMetrics(Probes):
     power = 1.0
     method = "products"
 
-    def __init__(self, operator: CurvatureOperator, tensor: TensorPart, asked: Asked) -> None:
+    def __init__(self, operator: SymmetricOperator, tensor: TensorPart, asked: Asked) -> None:
         super().__init__(asked, operator.sizes, operator.dtype)
         self.operator = operator
         self.tensor = tensor

@@ -16,7 +16,7 @@ from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.traces import trace_estimate
 from runner.curvature.function.context import placed, random_state, write_back
 from runner.curvature.function.errors import MeasurementError, require_counts
-from runner.curvature.operators.between import operator_metrics
+from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
 from runner.curvature.plots import frame
 
@@ -217,7 +217,7 @@ def _explain(row: Row, reason: str) -> None:
 def _between(operator: Any) -> Row:
     """R, C, D and gap of all pairs of layers."""
     row: Row = {}
-    for (v, w), pair in operator_metrics(operator, progress=False).items():
+    for (v, w), pair in inter_layer_metrics(operator, progress=False).items():
         for name in ("R", "C", "D", "gap"):
             row[f"{name}[{v}, {w}]"] = getattr(pair, name).value
     return row

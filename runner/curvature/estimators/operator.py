@@ -38,11 +38,11 @@ class NotFiniteError(ArithmeticError):
 class Symmetric:
     """n, dtype, device and products of `operator`, counted in `products`.
 
-    operator: a ParameterOperator or LayerOperator; a CurvatureOperator (its nodes one after the
-    other); a symmetric tensor or array; an operator of scipy, curvlinops or hessian-eigenthings;
-    anything else with `shape` (or `size`) and `@` or `matvec` of a tensor (n,). What `rows` returns
-    times 2**exponent is the product, so that squares stay in range whatever the scale of the
-    operator. Raises ValueError for anything else, and for a shape that is not square.
+    operator: a ParameterOperator or LayerOperator; a symmetric tensor or array; an operator of
+    scipy, curvlinops or hessian-eigenthings; anything else with `shape` (or `size`) and `@` or
+    `matvec` of a tensor (n,). What `rows` returns times 2**exponent is the product, so that squares
+    stay in range whatever the scale of the operator. Raises ValueError for anything else, and for a
+    shape that is not square.
     """
 
     def __init__(self, operator: Any) -> None:

@@ -192,6 +192,12 @@ class Asked:
         return TOLERANCE if self.error is None else self.error / 4
 
 
+def require_error(relative: float | None) -> None:
+    """Raises ValueError for a relative error that is none."""
+    if relative is not None and not relative > 0:
+        raise ValueError(f"relative_error must be positive, got {relative}")
+
+
 class Measurement(Work[InterLayerMetrics]):
     """Of the metrics that are `asked` for."""
 

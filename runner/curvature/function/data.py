@@ -140,8 +140,11 @@ class Layout(NamedTuple):
 
     def doubled(self, batch: Batch) -> tuple[Batch, Layout]:
         """All examples twice."""
-        twice = self._mapped(batch, lambda t, dim, rows: torch.cat([t, t], dim))
-        return twice, self._replace(examples=2 * self.examples)
+        return self.repeated(batch, 2), self._replace(examples=2 * self.examples)
+
+    def repeated(self, batch: Batch, copies: int) -> Batch:
+        """All examples, one copy of the batch after the other."""
+        return self._mapped(batch, lambda t, dim, rows: torch.cat([t] * copies, dim))
 
     def joined(self, one: Batch, other: Batch) -> Batch | None:
         """The examples of two batches that are cut alike; None where their shapes, or what belongs

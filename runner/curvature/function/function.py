@@ -3,6 +3,7 @@ differentiates."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -87,6 +88,15 @@ class Function:
         self._fuses = False
         self._modules: list[nn.Module] = []
         self._constants: dict[bool, dict[int, Tensor]] = {}
+
+    def of_copies(self, copies: int) -> Function:
+        """The function of perturbations of so many copies of a batch (`Layout.repeated`)."""
+        assert isinstance(self.variables, Perturbations)
+        twin = copy.copy(self)
+        twin.variables = self.variables.of_copies(copies)
+        twin._modules = []
+        twin._constants = {}
+        return twin
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
@@ -194,8 +204,11 @@ class Function:
                 ) from error
 
     def curved(self) -> AbstractContextManager[object]:
-        """Convolutions whose second derivatives are as cheap as first ones, where there are many
-        variables: several vectors at once cost more in that graph than one after the other."""
+        """Convolutions whose second derivatives are as cheap as first ones: where no weight is a
+        variable, or where there are many variables (several vectors at once cost more in that graph
+        than one after the other)."""
+        if isinstance(self.variables, Perturbations):
+            return Convolutions("inputs")
         count = sum(t.numel() for t in self.variables.values.values())
         return Convolutions("all") if count >= MANY else nullcontext()
 

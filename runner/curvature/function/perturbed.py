@@ -17,11 +17,39 @@ class Perturbed(NamedTuple):
     """How e is added to one output: its shape there, the dimension of examples (None: e has the
     shape of the output), and where that holds several rows of each example, how many of its axes'
     steps lie outside of the examples: 1 of (examples, tokens), the tokens of (tokens, examples).
-    0: one row of each."""
+    0: one row of each. copies: of the batch that go through the network together, each with an e of
+    its own along a first dimension; 0: the batch alone."""
 
     shape: tuple[int, ...]
     dim: int | None
     outer: int = 0
+    copies: int = 0
+
+    def added(self, e: Tensor, output: Tensor) -> Tensor | None:
+        """The output with e added to every example; None where it does not fit."""
+        if self.copies:
+            return self._added_by_copy(e, output)
+        spread = self.spread(e, output)
+        return None if spread is None else output + spread.to(output.dtype)
+
+    def _added_by_copy(self, e: Tensor, output: Tensor) -> Tensor | None:
+        dim = self.dim
+        if dim is None or torch._C._functorch.is_functorch_wrapped_tensor(output):
+            return None
+        of_one = self.shape[dim] if self.outer else 1
+        rest = (*self.shape[:dim], *self.shape[dim + bool(self.outer) :])
+        others = output.shape[:dim] + output.shape[dim + 1 :]
+        if output.shape[dim] % (self.copies * of_one) or others != rest:
+            return None
+        examples = output.shape[dim] // (self.copies * of_one)
+        if not self.outer:
+            apart = output.unflatten(dim, (self.copies, examples))
+            shift = e.movedim(0, dim).unsqueeze(dim + 1)
+            return (apart + shift.to(output.dtype)).flatten(dim, dim + 1)
+        inner = of_one // self.outer
+        apart = output.unflatten(dim, (self.outer, self.copies, examples, inner))
+        shift = e.unflatten(dim + 1, (self.outer, inner)).movedim(0, dim + 1).unsqueeze(dim + 2)
+        return (apart + shift.to(output.dtype)).flatten(dim, dim + 3)
 
     def spread(self, e: Tensor, like: Tensor) -> Tensor | None:
         """e for every example of the output `like`; None where it does not fit."""

@@ -3,6 +3,7 @@ layers' outputs."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -180,6 +181,14 @@ class Perturbations:
         self.members = {name: (name,) for name in self.values}
         self.complex = {name for name, (_, dtype, _) in whole.items() if dtype.is_complex}
 
+    def of_copies(self, copies: int) -> Perturbations:
+        """Of so many copies of the batch, one after the other: each has an e of its own, along a
+        first dimension."""
+        twin = copy.copy(self)
+        twin.places = {name: place._replace(copies=copies) for name, place in self.places.items()}
+        twin.values = {name: e.new_zeros(copies, *e.shape) for name, e in self.values.items()}
+        return twin
+
     @property
     def uncalled(self) -> list[str]:
         """Layers that are never called, such as a projection that a fused function reads."""
@@ -197,14 +206,14 @@ class Perturbations:
             if name in self.complex:
                 e = torch.view_as_complex(e)
             place = self.places[name]
-            spread = place.spread(e, output)
-            if spread is None:
+            added = place.added(e, output)
+            if added is None:
                 raise MeasurementError(
                     f"layer {name!r} returned {tuple(output.shape)}, and its perturbation has the "
                     f"shape {place.shape}, from the first batch: expected batches of one shape "
                     "except for their numbers of examples (pad them to one length)"
                 )
-            return output + spread.to(output.dtype)
+            return added
 
         with self._hooked(add):
             yield

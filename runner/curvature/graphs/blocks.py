@@ -17,20 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from runner.curvature.graphs.checks import (
-    MEMORY_BUDGET,
-    check_before_measuring,
-    exact_elements,
-    plan_chunk,
-)
+from runner.curvature.graphs.checks import checked_evaluation
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.derivatives import Evaluation, evaluate, require_floating
+from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.graphs.routing import Blocks, Reach, Router, add_gauss_newton, add_tensor_part
 from runner.curvature.graphs.state import differentiable, undisturbed
+
+BlockPart = Literal["total", "gauss_newton", "tensor"]
+"""The parts of the blocks; the tensor part is the difference of the other two."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ def exact_blocks(
     float64). Outputs with several dimensions per example are flattened row by row (see Node).
     H[w,v] is the transposed view of H[v,w]. per_example=True: blocks of each example, (B, d_v,
     d_w). The batch is cut into chunks to stay under memory_budget bytes. Raises ValueError when a
-    guard of checks.py finds that the numbers would be wrong (check=False skips them) or when not
+    check finds that the numbers would be wrong (check=False skips them) or when not
     even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (routing.py).
 
     >>> from runner.curvature import Node
@@ -127,7 +127,7 @@ def collect(
     exact_elements."""
     x, y = differentiable(x=x, y=y)
     measured = dag.select(nodes)
-    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    evaluation = checked_evaluation(dag, x, y) if check else evaluate(dag, x)
     require_floating(evaluation.values, measured)
     y = dag.loss.targets(evaluation.values[dag.output], y)
     reach = Reach(dag, measured)

@@ -121,6 +121,44 @@ class Node:
         return {}
 
 
+class _NodeModule(nn.Module):
+    """One node as a submodule, whatever its function is."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self.node = node
+        self.in_place: bool | None = None
+        """Whether it overwrites its parents' outputs: it then gets copies. None: never called."""
+        if isinstance(node.fn, nn.Module):
+            self.function = node.fn
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        if self.in_place is False:
+            return self.node(*inputs)
+        copies = [t.clone() for t in inputs]
+        value = self.node(*copies)
+        self.in_place = any(t._version for t in copies if not t.is_inference())
+        return value
+
+
+class _DagModule(nn.Module):
+    """A stated graph as a module; see `Dag.as_module`."""
+
+    def __init__(self, dag: Dag) -> None:
+        super().__init__()
+        self.dag = dag
+        self._modules[INPUT] = nn.Identity()
+        for name, node in dag.nodes.items():  # `add_module` takes no names with dots
+            self._modules[name] = _NodeModule(node)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = {INPUT: self._modules[INPUT](x)}  # type: ignore[misc]
+        for name in self.dag.order:
+            parents = self.dag.nodes[name].parents
+            values[name] = self._modules[name](*(values[p] for p in parents))  # type: ignore[misc]
+        return values[self.dag.output]
+
+
 class Dag:
     """A network as a directed acyclic graph with one output and a per-example loss.
 
@@ -182,6 +220,20 @@ class Dag:
         parents = [INPUT, *labels[:-1]]
         chain = zip(labels, parents, parts, strict=True)
         return cls([Node(name, (parent,), part) for name, parent, part in chain], loss)
+
+    def as_module(self) -> nn.Module:
+        """The graph as a module, whose submodules are its nodes, by name, and "input".
+
+        `LayerOperator` gives products between the nodes:
+
+        >>> from runner.curvature import LayerOperator
+        >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
+        >>> batch = torch.ones(2, 3), torch.zeros(2, 3)
+        >>> operator = LayerOperator(dag.as_module(), dag.loss, batch, dag.order)
+        >>> operator.block("h", "out").dense().shape
+        torch.Size([3, 3])
+        """
+        return _DagModule(self)
 
     def to(self, dtype: torch.dtype) -> Dag:
         """A copy with every module and parameter in `dtype`; shared weights stay shared. The loss

@@ -12,7 +12,7 @@ from typing import Literal, Union
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from runner.curvature.function.errors import (
     LOSS,
@@ -82,9 +82,9 @@ IGNORED = -100
 """torch's default ignore_index."""
 
 
-class Loss:
+class Loss(nn.Module):
     """A loss given by a callable loss(output, target): one value per example, shape (B,), or their
-    mean, shape ().
+    mean, shape (). Called, it gives the mean.
 
     Every derivative is with respect to the flattened output, shape (B, d), of one example's loss.
     """
@@ -92,7 +92,12 @@ class Loss:
     name = "callable"
 
     def __init__(self, fn: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
         self.fn = fn
+
+    def forward(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean over the examples."""
+        return self.summed(output, target) / output.shape[0]
 
     def targets(self, output: Tensor, target: Tensor) -> Tensor:
         """The target in the form that the derivatives need. Raises ValueError when it does not fit

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,6 @@ from runner.curvature.estimators.operator import own_generator
 from runner.curvature.estimators.pairs import (
     ExactMetrics,
     Metrics,
-    inter_layer_metrics as of_graph,
     metrics_of_blocks,
 )
 from runner.curvature.estimators.ratios import (
@@ -30,10 +28,10 @@ from runner.curvature.estimators.ratios import (
     InterLayerMetrics,
     Measurement,
     Pair,
+    require_error,
 )
 from runner.curvature.function.errors import MeasurementError, first_line
-from runner.curvature.graphs.dag import Dag
-from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
+from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.removed import refuses_removed
 
 FEW_COLUMNS = 512
@@ -48,7 +46,13 @@ ASKED = 0.1
 
 @refuses_removed
 def inter_layer_metrics(
-    target: Any, *args: Any, memory_budget: int = MEMORY_BUDGET, check: bool = True, **options: Any
+    operator: FunctionOperator,
+    pairs: Iterable[Pair] | None = None,
+    *,
+    relative_error: float | None = None,
+    generator: torch.Generator | None = None,
+    ranks: bool = True,
+    progress: bool | None = None,
 ) -> InterLayerMetrics:
     """R, C, D and Gauss-Newton gap of each pair of nodes, each an Estimate with its error.
 
@@ -58,17 +62,14 @@ def inter_layer_metrics(
 
     Parameters
     ----------
-    target
-        inter_layer_metrics(operator, pairs=None, relative_error=None, generator=None): a
-        `LayerOperator` (between layers) or `ParameterOperator` (between groups of parameters) with
-        part="hessian".
-        inter_layer_metrics(dag, x, y, nodes=None, pairs=None, relative_error=None,
-        generator=None): a stated graph.
+    operator
+        A `LayerOperator` (between layers) or `ParameterOperator` (between groups of parameters)
+        with part="hessian".
     pairs
         (v, w); default every pair, v at or before w.
     relative_error
         Asked of every value. Default: exact where all columns are few or cost no more than probes,
-        else 0.1 (an operator); 8 probes a node (a graph).
+        else 0.1.
     generator
         Of the probes; default: a new one.
     ranks
@@ -102,28 +103,11 @@ def inter_layer_metrics(
     >>> found["0", "2"].method, found["0", "2"].gap.value
     ('exact blocks', 0.0)
     """
-    error = options.get("relative_error")
-    if error is not None and not error > 0:
-        raise ValueError(f"relative_error must be positive, got {error}")
-    if isinstance(target, FunctionOperator):
-        return operator_metrics(target, *args, **options)
-    if not isinstance(target, Dag):
+    require_error(relative_error)
+    if not isinstance(operator, FunctionOperator):
         raise MeasurementError(
-            f"expected a LayerOperator, a ParameterOperator or a Dag, found {type(target).__name__}"
+            f"expected a LayerOperator or a ParameterOperator, found {type(operator).__name__}"
         )
-    return of_graph(target, *args, memory_budget=memory_budget, check=check, **options)
-
-
-def operator_metrics(
-    operator: FunctionOperator,
-    pairs: Iterable[Pair] | None = None,
-    relative_error: float | None = None,
-    generator: torch.Generator | None = None,
-    ranks: bool = True,
-    *,
-    progress: bool | None = None,
-) -> InterLayerMetrics:
-    """The metrics of each pair of nodes; see `inter_layer_metrics`."""
     if operator.part != "hessian":
         raise MeasurementError(
             f"expected an operator with part='hessian', found part={operator.part!r}"

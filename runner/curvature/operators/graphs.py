@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import cast
+from functools import partial
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import second_derivatives
 from runner.curvature.function.function import NETWORK, Function, Point, leaves_of
+from runner.curvature.function.variables import Perturbations
 from runner.curvature.function.vectors import Flat, Values
 from runner.curvature.operators.data import Data, Piece
 from runner.curvature.operators.peak import allocations
@@ -37,58 +39,109 @@ from runner.curvature.operators.products import FactoredGraph, HessianGraph, Par
 Graph = HessianGraph | FactoredGraph
 
 
+MOST_COPIES = 64
+"""Of a batch, at once."""
+
+
+class Made(NamedTuple):
+    """Graphs by the place of their piece, and what they are graphs of."""
+
+    function: Function
+    leaves: Values
+    graphs: dict[tuple[int, int], Graph]
+
+
 class Graphs:
-    """Of one part of the curvature of a function."""
+    """Of one part of the curvature of a function.
+
+    Several directions between layers go through graphs of as many copies of each batch, each with
+    perturbations of its own; of parameters, which all copies share, they are batched by torch.
+    kept: by the number of copies, 0 of the batch alone; of others, the last.
+    """
 
     def __init__(self, function: Function, data: Data, part: Part, flat: Flat) -> None:
         self.function = function
         self.data = data
         self.part = part
         self.flat = flat
-        self.kept: dict[tuple[int, int], Graph] = {}
-        self.leaves: Values = {}
+        self.kept: dict[int, Made] = {}
         self.planned = self.plan()
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the batch is repeated for several directions."""
+        whole = self.data.whole or self.data.layout is None
+        return isinstance(self.function.variables, Perturbations) and not whole
+
+    @property
+    def width(self) -> int:
+        """Directions that go through the network at once."""
+        if not self.repeats:
+            return self.planned.width
+        of_one = max(1, self.planned.bytes - self._vectors)
+        room = self.data.settings.memory_budget - self._vectors
+        return max(1, min(MOST_COPIES, int(room / of_one) - 1))  # one copy is kept besides
 
     def apply(self, rows: Tensor, batched: bool) -> Tensor:
         """Products of all pieces with one direction (n,), or with k at once (k, n)."""
+        copies = len(rows) if batched and self.repeats else 0
         total: Tensor | None = None
-        for graph in self:
-            image = self.flat.join(graph.apply(self.flat.split(rows), batched), rows.shape[:-1])
+        for graph in self._of_pieces(copies):
+            images = graph.apply(self.flat.split(rows), batched and not copies)
+            image = self.flat.join(images, rows.shape[:-1])
             total = image if total is None else total.add_(image)
-            del graph, image  # before the next one is made
+            del graph, images, image  # before the next one is made
         return torch.zeros_like(rows) if total is None else total
 
-    def __iter__(self) -> Iterator[Graph]:
+    def _of_pieces(self, copies: int) -> Iterator[Graph]:
         """The graph of every piece; products are taken inside of the context that it needs."""
-        if self.planned.keep and self.kept:
-            for graph in self.kept.values():
+        if copies in self.kept:
+            made = self.kept[copies]
+            for graph in made.graphs.values():
                 if graph.python:
-                    with self.function.at(Point(self.leaves)):
+                    with self._inside(made):
                         yield graph
                 else:
                     yield graph
             return
-        self.leaves = leaves_of(self.function.variables.values)
-        made = {}
+        self.kept = {0: self.kept[0]} if 0 in self.kept else {}  # before others are made
+        made = self._nothing(copies)
         for piece in self.data.pieces(self.planned.chunk):
-            with self._inside(), second_derivatives(NETWORK):
-                graph = self._graph(piece)
+            with self._inside(made), second_derivatives(NETWORK):
+                graph = self._graph(made, self._repeated(piece, copies))
                 if self.planned.keep:
-                    made[piece.place] = graph
+                    made.graphs[piece.place] = graph
                 yield graph
             del graph
-        self.kept = made  # all or none: a product may be interrupted
+        if self.planned.keep:
+            self.kept[copies] = made  # all or none: a product may be interrupted
 
-    def _inside(self) -> AbstractContextManager[None]:
-        return self.function.at(Point(self.leaves))
+    def _nothing(self, copies: int) -> Made:
+        function = self.function.of_copies(copies) if copies else self.function
+        return Made(function, leaves_of(function.variables.values), {})
 
-    def _graph(self, piece: Piece) -> Graph:
-        """Made inside of `function.at`."""
-        if self.part == "hessian":
-            return HessianGraph(self.function, self.leaves, piece.batch, piece.weight)
-        return FactoredGraph(self.function, self.leaves, piece.batch, piece.weight)
+    def _repeated(self, piece: Piece, copies: int) -> Piece:
+        """As many copies of a piece as go through the network at once. Each weighs what the piece
+        does: the loss is the mean over all of them."""
+        if not copies:
+            return piece
+        batch = self.data.require_layout(piece.batch).repeated(piece.batch, copies)
+        return piece._replace(batch=batch, weight=piece.weight * copies)
+
+    def _inside(self, made: Made) -> AbstractContextManager[None]:
+        return made.function.at(Point(made.leaves))
+
+    def _graph(self, made: Made, piece: Piece) -> Graph:
+        """Made inside of `_inside`."""
+        kind = HessianGraph if self.part == "hessian" else FactoredGraph
+        return kind(made.function, made.leaves, piece.batch, piece.weight)
 
     # ------------------------------------------------------------------ memory
+
+    @property
+    def _vectors(self) -> int:
+        """Bytes of the vectors next to a product's own."""
+        return VECTORS * self.flat.size * self.flat.dtype.itemsize
 
     def plan(self) -> Plan:
         """What goes through the network at once."""
@@ -100,13 +153,15 @@ class Graphs:
         counts = [widest]
         if data.listed:
             counts = [1 if layout is None else data.count(batch) for batch in data]
-        vectors = VECTORS * self.flat.size * self.flat.dtype.itemsize
+        vectors = self._vectors
         fast = FAST if self.flat.device.type == "cpu" else math.inf
-        self.leaves = leaves_of(self.function.variables.values)
         chosen = None
         saved = SECOND * self.function.saved / data.tried
         if math.isnan(saved):
-            saved = counted(lambda: self._made(sizes[0]), self.leaves.values())[1] / sizes[0]
+            made = self._nothing(0)
+            piece = self._piece(sizes[0])
+            graph_of_few = partial(self._made, made, piece)
+            saved = counted(graph_of_few, made.leaves.values())[1] / sizes[0]
         if not math.isnan(saved):
             chosen = small(saved, counts, vectors, budget, fast)
         if chosen is None:
@@ -121,10 +176,10 @@ class Graphs:
         batch: Batch = self.data.few(size)
         return Piece((0, 0), batch, 1.0)
 
-    def _made(self, size: int) -> Graph:
+    def _made(self, made: Made, piece: Piece) -> Graph:
         """The graph of some examples."""
-        with self._inside():
-            return self._graph(self._piece(size))
+        with self._inside(made):
+            return self._graph(made, piece)
 
     def _evaluated(self, chunk: int, room: int) -> int:
         """Examples whose loss alone fits the memory: at least those of a product."""
@@ -137,8 +192,9 @@ class Graphs:
     def _need(self, size: int) -> Need:
         piece = self._piece(size)
         ones = torch.ones(self.flat.size, dtype=self.flat.dtype, device=self.flat.device)
-        with self._inside(), second_derivatives(NETWORK):
+        made = self._nothing(0)
+        with self._inside(made), second_derivatives(NETWORK):
             return measured(
-                lambda: self._graph(piece),
+                lambda: self._graph(made, piece),
                 lambda graph: cast(Graph, graph).apply(self.flat.split(ones), False),
             )

@@ -278,6 +278,11 @@ class FunctionOperator(SymmetricOperator):
 
     rmatvec = matvec
 
+    def dense(self) -> Tensor:
+        """The matrix, (n, n), from n products. Raises ValueError where the network has changed."""
+        self.refuse_changes()
+        return super().dense()
+
     def blocks(self) -> dict[tuple[str, str], Tensor]:
         """Every block H[v, w], (n_v, n_w), from n products."""
         dense = self.dense()

@@ -40,17 +40,6 @@ class SymmetricOperator(ABC):
         """sum_w H[v,w] r_w for every node v: directions[w] (k, d_w), result (k, d_v). Absent nodes
         are zero."""
 
-    def rows(self, directions: Mapping[str, Tensor], nodes: Sequence[str]) -> Products:
-        """What `apply` gives, for these nodes alone."""
-        found = self.apply(directions)
-        return {v: found[v] for v in nodes}
-
-    def whole(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
-        """The products, and those of the whole that this operator is a part of: what its roundings
-        are relative to."""
-        found = self.apply(directions)
-        return found, found
-
     @property
     def shape(self) -> tuple[int, int]:
         n = sum(self.sizes[v] for v in self.nodes)
@@ -162,7 +151,7 @@ class BlockOperator:
     def matvec(self, z: Tensor) -> Tensor:
         """H[v,w] z: z of shape (d_w,) or k columns (d_w, k)."""
         columns = columns_of(z, self.shape[1])
-        product = self.operator.rows({self.w: columns.mT}, (self.v,))[self.v].mT
+        product = self.operator.apply({self.w: columns.mT})[self.v].mT
         if z.dim() == 2:
             return product
         return product.squeeze(1)

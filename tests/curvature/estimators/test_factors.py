@@ -1,4 +1,4 @@
-"""inter_layer_metrics by every method against the exact blocks, at every scale, with calibrated
+"""graph_metrics by every method against the exact blocks, at every scale, with calibrated
 errors."""
 
 import math
@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import runner.curvature.estimators.by_factors as by_factors
-import runner.curvature.estimators.pairs as pairs
-from runner.curvature import Dag, inter_layer_metrics, split_blocks
+import runner.curvature.graphs.metrics as metrics
+from runner.curvature import Dag, graph_metrics, split_blocks
 from runner.curvature.estimators.estimate import on_sphere, student
 from runner.curvature.estimators.factors import FEW, _fitting
 from runner.curvature.estimators.singular_values import SharedSubspaces
@@ -37,16 +37,16 @@ def truth(dag, x, y, nodes):
 
 @pytest.fixture
 def no_exact_blocks(monkeypatch):
-    monkeypatch.setattr(pairs, "exact_price", lambda *_: math.inf)
+    monkeypatch.setattr(metrics, "exact_price", lambda *_: math.inf)
 
 
 def no_factors(monkeypatch):
-    monkeypatch.setattr(pairs, "_too_many_outputs", lambda *_: True)
+    monkeypatch.setattr(metrics, "_too_many_outputs", lambda *_: True)
 
 
 def compare(expected, *given):
     """Estimates and exact values; returns the methods."""
-    found = inter_layer_metrics(*given)
+    found = graph_metrics(*given)
     assert list(found) == list(expected)
     for pair, name in product(found, METRICS):
         estimate, value = getattr(found[pair], name), expected[pair][name]
@@ -62,7 +62,7 @@ def test_every_method_agrees_with_exact_blocks(kind, activation, monkeypatch):
     case = make(kind, activation)
     expected = truth(*case.given, case.nodes)
     compare(expected, *case.given)
-    monkeypatch.setattr(pairs, "exact_price", lambda *_: math.inf)
+    monkeypatch.setattr(metrics, "exact_price", lambda *_: math.inf)
     assert compare(expected, *case.given) <= {"factors", "factors, products"}
     if kind in ("chain", "diamond_cat", "attention", "convolution") and activation == "smooth":
         no_factors(monkeypatch)
@@ -71,7 +71,7 @@ def test_every_method_agrees_with_exact_blocks(kind, activation, monkeypatch):
 
 def test_piecewise_linear_networks_are_exact_without_probes():
     case = make("chain", "relu", batch=6)
-    for m in inter_layer_metrics(*case.given).values():
+    for m in graph_metrics(*case.given).values():
         assert m.method == "factors"
         assert m.R.error == m.D.error == m.gap.value == m.R.products == 0
 
@@ -91,7 +91,7 @@ def test_ratios_do_not_depend_on_the_scale_of_the_loss(dtype, activation, no_exa
 
     def measured(scale):
         loss = lambda o, t: scale * F.cross_entropy(o, t, reduction="none")  # noqa: E731
-        return inter_layer_metrics(Dag(nodes, loss), case.x.to(dtype), case.y)
+        return graph_metrics(Dag(nodes, loss), case.x.to(dtype), case.y)
 
     plain = measured(1.0)
     for scale in (1e-20, 1e20):
@@ -107,7 +107,7 @@ def test_zero_blocks_are_nan_with_a_reason():
     dead = linear(4, 4)
     nn.init.zeros_(dead.weight)
     dag = Dag.from_sequential([linear(5, 4), dead, linear(4, 3)])
-    found = inter_layer_metrics(dag, normal(3, 5), torch.arange(3))
+    found = graph_metrics(dag, normal(3, 5), torch.arange(3))
     zero = found["0", "0"]
     assert zero.R.value == 0 and found["1", "1"].D.value > 0
     for estimate in (zero.C, zero.D, zero.gap):
@@ -119,7 +119,7 @@ def test_the_error_asked_for_is_reached(no_exact_blocks, monkeypatch, factors):
     if not factors:
         no_factors(monkeypatch)
     given = *network(8, 40, 40, 3), ("0", "1")
-    found = inter_layer_metrics(*given, relative_error=0.01)
+    found = graph_metrics(*given, relative_error=0.01)
     for pair, row in truth(*given).items():
         for name, value in row.items():
             estimate = getattr(found[pair], name)
@@ -133,8 +133,8 @@ def test_probes_are_added_until_the_error_is_as_asked(no_exact_blocks, monkeypat
     no_factors(monkeypatch)
     given = *network(8, 500, 3), ("0",)
     ((pair, expected),) = truth(*given).items()
-    few = inter_layer_metrics(*given)[pair]
-    more = inter_layer_metrics(*given, relative_error=0.05)[pair]
+    few = graph_metrics(*given)[pair]
+    more = graph_metrics(*given, relative_error=0.05)[pair]
     assert few.R.error > 0.05 * few.R.value
     assert 0 < more.R.error <= 0.05 * more.R.value
     assert more.R.products > few.R.products
@@ -153,7 +153,7 @@ def test_signs_that_agree_on_two_components(no_exact_blocks, monkeypatch, seed):
     x = torch.tensor([[0.3, -0.2], [0.1, 0.5]], dtype=torch.float64)
     given = dag, x, torch.zeros_like(x), ("h",)
     ((pair, expected),) = truth(*given).items()
-    found = inter_layer_metrics(*given)[pair]
+    found = graph_metrics(*given)[pair]
     assert found.R.value == pytest.approx(expected["R"], rel=1e-9)
     assert found.gap.value == pytest.approx(expected["gap"], rel=1e-9)
 
@@ -167,16 +167,16 @@ def test_probes_on_the_sphere_have_covariance_one_and_never_agree():
 
 def test_pairs_in_either_order_and_the_same_seed():
     case, asked = make("chain"), [("c", "a"), ("b", "b")]
-    one, two = (inter_layer_metrics(*case.given, pairs=asked) for _ in range(2))
+    one, two = (graph_metrics(*case.given, pairs=asked) for _ in range(2))
     assert list(one) == asked and one == two
-    other = inter_layer_metrics(*case.given, pairs=[("a", "c")])
+    other = graph_metrics(*case.given, pairs=[("a", "c")])
     assert other["a", "c"].R.value == pytest.approx(one["c", "a"].R.value)
 
 
 @pytest.mark.parametrize("error", [None, 0.05])
 def test_a_pair_and_its_transpose_may_both_be_asked_for(no_exact_blocks, error):
     settings = {"pairs": [("1", "0"), ("0", "1")], "relative_error": error, "ranks": False}
-    there, back = inter_layer_metrics(*network(60, 60, 60, 60, 3), **settings).values()
+    there, back = graph_metrics(*network(60, 60, 60, 60, 3), **settings).values()
     for name in ("R", "C", "gap"):
         assert getattr(there, name).value == pytest.approx(getattr(back, name).value, rel=1e-6)
     assert there.R.error > 0
@@ -185,15 +185,15 @@ def test_a_pair_and_its_transpose_may_both_be_asked_for(no_exact_blocks, error):
 def test_mistakes_say_what_to_do():
     given = make("chain").given
     with refusal("unknown nodes"):
-        inter_layer_metrics(*given, pairs=[("a", "nowhere")])
+        graph_metrics(*given, pairs=[("a", "nowhere")])
     with refusal("not among nodes"):
-        inter_layer_metrics(*given, nodes=["a"], pairs=[("a", "b")])
+        graph_metrics(*given, nodes=["a"], pairs=[("a", "b")])
     with refusal("relative_error must be positive"):
-        inter_layer_metrics(*given, relative_error=0.0)
+        graph_metrics(*given, relative_error=0.0)
 
 
 def test_without_ranks_only_the_stable_rank_is_missing(no_exact_blocks):
-    for m in inter_layer_metrics(*make("chain").given, ranks=False).values():
+    for m in graph_metrics(*make("chain").given, ranks=False).values():
         assert math.isnan(m.D.value) and m.D.reason == "not asked for" and m.R.value > 0
 
 
@@ -206,10 +206,10 @@ def test_students_factor():
 def test_probes_without_a_generator_leave_torchs_random_stream(no_exact_blocks):
     given = *network(6, 40, 40, 3), ("0",)
     before = torch.get_rng_state()
-    first = inter_layer_metrics(*given)
+    first = graph_metrics(*given)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(1)
-    assert inter_layer_metrics(*given) == first
+    assert graph_metrics(*given) == first
 
 
 CHANGED_IN_PLACE = {
@@ -223,7 +223,7 @@ CHANGED_IN_PLACE = {
 def test_metrics_of_nodes_that_work_in_place(name, way, monkeypatch):
     """A parent that a node overwrites keeps its value for its other children."""
     if way == "factors":
-        monkeypatch.setattr(pairs, "exact_price", lambda *_: math.inf)
+        monkeypatch.setattr(metrics, "exact_price", lambda *_: math.inf)
     dag = graph(a=("input", torch.sin), **CHANGED_IN_PLACE[name], out=("c", linear(6, 3)))
     compare(truth(dag, X, Y, dag.order), dag, X, Y)
 
@@ -272,8 +272,8 @@ def test_operations_of_convolutions_and_their_gradients():
 
 def test_blocks_that_cost_little_more_than_probes_are_exact_unless_an_error_is_asked_for():
     given = *network(128, 128, 128, 128, 128, 10, act=nn.SiLU), ("0", "1", "2", "3")
-    exact = inter_layer_metrics(*given)["0", "1"]
+    exact = graph_metrics(*given)["0", "1"]
     assert exact.method == "exact blocks" and exact.R.error == exact.gap.error == 0
-    asked = inter_layer_metrics(*given, relative_error=0.5)["0", "1"]
+    asked = graph_metrics(*given, relative_error=0.5)["0", "1"]
     assert asked.method == "factors, products"
     assert abs(asked.R.value - exact.R.value) <= 5 * asked.R.error

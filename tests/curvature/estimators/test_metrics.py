@@ -112,5 +112,5 @@ def test_factors_and_metrics_in_bfloat16():
     assert found["a"].dtype == torch.bfloat16
     wide = {name: factor.double() for name, factor in found.items()}
     assert relative_error(blocks_of(wide), blocks_of(exact)) < 0.05
-    expected, low = (rc.inter_layer_metrics(*g, ["a"])["a", "a"].R for g in (case.given, narrow))
+    expected, low = (rc.graph_metrics(*g, ["a"])["a", "a"].R for g in (case.given, narrow))
     assert low.value == pytest.approx(expected.value, rel=0.05, abs=3 * low.error)

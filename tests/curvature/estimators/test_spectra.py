@@ -549,5 +549,5 @@ def test_mistakes_of_other_estimates_say_what_to_do():
         rc.spectral_density(matrix, 4, 3, bandwidth=0.0)
     with refusal("at least 1"):
         spectrum_moments(0, matrix, matrix)
-    with refusal("expected a LayerOperator, a ParameterOperator or a Dag"):
+    with refusal("expected a LayerOperator or a ParameterOperator"):
         rc.inter_layer_metrics(matrix)

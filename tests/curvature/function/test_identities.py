@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from runner.curvature import (
-    CurvatureOperator,
     Dag,
     LayerOperator,
     ParameterOperator,
@@ -18,7 +17,7 @@ from runner.curvature import (
     verify,
 )
 from runner.curvature.operators.products import PARTS
-from tests.curvature.cases import Detached, Own, Swish, with_backward
+from tests.curvature.cases import Detached, Own, Swish, node_operator, with_backward
 from tests.curvature.oracles import parameter_matrix, relative
 from tests.draws import normal, tanh_net
 from tests.errors import refusal
@@ -302,7 +301,7 @@ def test_a_loss_that_compares_examples_is_compared_on_more_than_two():
 KINDS = {
     "parameters": lambda module, x, y: operator(module, (x, y)),
     "layers": lambda module, x, y: LayerOperator(module, CROSS, (x, y), ["0", "2"]),
-    "graph": lambda module, x, y: CurvatureOperator(Dag.from_sequential(module), x, y),
+    "graph": lambda module, x, y: node_operator(Dag.from_sequential(module), x, y),
 }
 
 

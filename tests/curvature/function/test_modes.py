@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from runner.curvature import CurvatureOperator, Dag, ParameterOperator, exact_blocks
+from runner.curvature import Dag, ParameterOperator, exact_blocks
 from runner.curvature.function.modes import Convolutions, Operations
-from tests.curvature.cases import Own, X, Y
+from tests.curvature.cases import Own, X, Y, node_operator
 from tests.draws import normal
 from tests.errors import each_row
 
@@ -68,7 +68,7 @@ def assert_same_block(dag, x=X):
     """Of the first node, by an operator and by exact blocks."""
     pair = dag.order[0], dag.order[0]
     exact = exact_blocks(dag, x, Y)[pair]
-    found = CurvatureOperator(dag, x, Y).block(*pair).dense()
+    found = node_operator(dag, x, Y).block(*pair).dense()
     assert exact.any() and torch.allclose(found, exact, rtol=1e-9, atol=1e-14)
 
 

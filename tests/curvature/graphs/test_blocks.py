@@ -5,10 +5,16 @@ import pytest
 import torch
 
 import runner.curvature as rc
-from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, make, relative_error
-from tests.curvature.oracles import blocks_of
+from tests.curvature.cases import (
+    ALL,
+    Case,
+    dense_gauss_newton,
+    dense_hessian,
+    make,
+    node_operator,
+    relative_error,
+)
 from tests.draws import normal
-from tests.errors import refusal
 
 PARTS = ("total", "gauss_newton", "tensor")
 
@@ -32,7 +38,7 @@ def test_input_is_a_node_like_any_other(graph):
     nodes, pair = ("input", *case.nodes), ("input", case.nodes[1])
     expected = dense_hessian(case, nodes)
     assert relative_error(rc.exact_blocks(*case.given, nodes), expected) < 1e-10
-    found = rc.CurvatureOperator(*case.given, pair).block(*pair).dense()
+    found = node_operator(*case.given, pair).block(*pair).dense()
     assert relative_error({pair: found}, {pair: expected[pair]}) < 1e-10
 
 
@@ -93,11 +99,11 @@ def test_blocks_and_products_are_those_of_the_oracles(graph, activation):
     assert reference.furthest(rc.gauss_newton_blocks(*case.given), "gauss_newton") < 1e-10
     for part in PARTS:
         assert reference.furthest(getattr(split, part), part) < 1e-10
-        operator = rc.CurvatureOperator(*case.given, part=part)
-        dense = blocks_of(operator.dense(), {v: [operator.sizes[v]] for v in operator.nodes})
-        assert reference.furthest(dense, part) < 1e-10
+    operator = node_operator(*case.given)
+    for part, found in (("total", operator), ("gauss_newton", operator.with_part("gauss_newton"))):
+        assert reference.furthest(found.blocks(), part) < 1e-10
         pair = case.nodes[0], case.nodes[-2]
-        assert reference.far(operator.block(*pair).dense(), part, pair) < 1e-10
+        assert reference.far(found.block(*pair).dense(), part, pair) < 1e-10
     for pair, block in split.tensor.items():
         assert torch.equal(split.total[pair], split.gauss_newton[pair] + block)
 
@@ -106,12 +112,3 @@ def test_blocks_and_products_are_those_of_the_oracles(graph, activation):
 def test_tensor_part_of_piecewise_linear_networks_is_exactly_zero(graph):
     case = make(graph, "relu")
     assert all(not block.any() for block in rc.split_blocks(*case.given).tensor.values())
-
-
-def test_mistakes_are_refused():
-    case = make("chain")
-    with refusal("part"):
-        rc.CurvatureOperator(*case.given, part="half")
-    operator = rc.CurvatureOperator(*case.given, ["a", "b"])
-    with refusal("needs an operator with part"):
-        operator.apply_parts({"a": torch.ones(2, 4, dtype=torch.float64)})

@@ -8,8 +8,19 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import runner.curvature as rc
-from runner.curvature.graphs.checks import exact_elements, plan_chunk
-from tests.curvature.cases import MIXING, Swish, X, Y, between, graph, make, mlp, relative_error
+from runner.curvature.graphs.memory import exact_elements, plan_chunk
+from tests.curvature.cases import (
+    MIXING,
+    Swish,
+    X,
+    Y,
+    between,
+    graph,
+    make,
+    mlp,
+    node_operator,
+    relative_error,
+)
 from tests.draws import normal, seeded
 from tests.errors import refusal
 
@@ -67,14 +78,14 @@ def test_data_that_do_not_fit_are_refused():
     with refusal("expected a tensor for y, found list"):
         rc.exact_blocks(between(torch.tanh), X, Y.tolist())
     with refusal("expected a tensor for x, found ndarray"):
-        rc.CurvatureOperator(between(torch.tanh), X.numpy(), Y)
+        rc.graph_metrics(between(torch.tanh), X.numpy(), Y)
     with refusal(r"unknown nodes \['fc'\]"):
         rc.exact_blocks(sequential(), X, Y, "fc")
 
 
 def test_what_takes_too_much_memory_is_refused():
     layers = nn.Linear(3, 1_000_000), nn.Linear(1_000_000, 3)
-    with refusal(r"TiB.*inter_layer_metrics"):
+    with refusal(r"TiB.*graph_metrics"):
         rc.exact_blocks(rc.Dag.from_sequential(layers), SMALL, Y)
     with refusal("memory_budget"):
         blocks_of(nn.Tanh(), memory_budget=100)
@@ -111,12 +122,6 @@ def test_chunks_shrink_with_the_budget():
         planned(3, per_example=True)
 
 
-def block_of(measure, dag, x=X, y=Y, pair=("h", "h"), **options):
-    """A measurement, of an operator one of its blocks."""
-    found = measure(dag, x, y, **options)
-    return found.block(*pair).dense() if isinstance(found, rc.CurvatureOperator) else found
-
-
 def attend(h):
     h = h.unsqueeze(1)
     return F.scaled_dot_product_attention(h, h, h).squeeze(1)
@@ -125,9 +130,9 @@ def attend(h):
 def test_a_fused_kernel_has_a_gauss_newton_matrix_and_no_hessian():
     layers = [nn.Linear(2, 8), attend, nn.Flatten()]
     x, dag = torch.randn(2, 3, 2), rc.Dag.from_sequential(layers, lambda f, y: f.square().mean(1))
-    for measure in (rc.exact_blocks, rc.split_blocks, rc.CurvatureOperator):
+    for measure in (rc.exact_blocks, rc.split_blocks):
         with refusal(r"SDPBackend\.MATH"):
-            block_of(measure, dag, x, x, ("0", "0"))
+            measure(dag, x, x)
     fused = rc.gauss_newton_blocks(dag, x, x)["0", "0"]
     with sdpa_kernel(SDPBackend.MATH):
         plain = rc.split_blocks(dag, x, x).gauss_newton["0", "0"]
@@ -185,9 +190,9 @@ def test_examples_that_mix_sparingly_are_refused_in_batches_of_any_size(name):
 
 def test_equal_halves_and_a_single_example_hide_no_mixing():
     with refusal("'a' mixes the examples"):
-        rc.CurvatureOperator(between(MIXING["batch statistics"]), X[:2].repeat(2, 1), Y)
+        rc.exact_blocks(between(MIXING["batch statistics"]), X[:2].repeat(2, 1), Y)
     with refusal("'a' mixes the examples"):
-        rc.CurvatureOperator(between(MIXING["cumsum"]), X[:1], Y[:1])
+        rc.exact_blocks(between(MIXING["cumsum"]), X[:1], Y[:1])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -235,11 +240,11 @@ def test_labels_of_any_integer_type(dtype):
     dag, x, y = sequential(), X[:3], torch.tensor([1, 0, 1])
     expected = rc.exact_blocks(dag, x, y)
     assert equal(rc.exact_blocks(dag, x, y.to(dtype)), expected)
-    product = rc.CurvatureOperator(dag, x, y.to(dtype)).block("0", "0").dense()
+    product = node_operator(dag, x, y.to(dtype)).block("0", "0").dense()
     assert torch.allclose(product, expected["0", "0"])
 
 
-@pytest.mark.parametrize("measure", [rc.exact_blocks, rc.CurvatureOperator])
+@pytest.mark.parametrize("measure", [rc.exact_blocks, rc.graph_metrics])
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("label", [-1, -100, 3, 255])
 def test_labels_out_of_range_are_refused(label, check, measure):
@@ -256,19 +261,15 @@ def test_ignored_labels_are_refused_where_that_many_classes_exist(loss, message)
 # ------------------------------------------------------------ backwards without a second derivative
 
 
-@pytest.mark.parametrize(
-    "measure", [rc.exact_blocks, rc.split_blocks, rc.CurvatureOperator, rc.inter_layer_metrics]
-)
+@pytest.mark.parametrize("measure", [rc.exact_blocks, rc.split_blocks, rc.graph_metrics])
 @refusal(r"node 'a'.*once_differentiable")
 def test_a_backward_that_is_differentiable_once_is_refused(measure):
-    block_of(measure, between(Swish.apply))
+    measure(between(Swish.apply), X, Y)
 
 
 def test_gauss_newton_needs_it_once():
     expected = rc.gauss_newton_blocks(between(F.silu), X, Y)
     assert relative_error(rc.gauss_newton_blocks(between(Swish.apply), X, Y), expected) < 1e-12
-    with refusal(r"node 'a'.*once_differentiable"):  # its products differentiate J^T u by u
-        block_of(rc.CurvatureOperator, between(Swish.apply), part="gauss_newton")
 
 
 # -------------------------------------------------- mistakes: one line with the node and what to do
@@ -280,13 +281,13 @@ EMBEDDING = rc.Dag.from_sequential(
 TOKENS = torch.randint(0, 7, (4, 2), generator=seeded())
 
 
-@pytest.fixture(params=[rc.exact_blocks, rc.CurvatureOperator])
+@pytest.fixture(params=[rc.exact_blocks, rc.graph_metrics])
 def refused(request):
     """Asserts that a measurement is refused with a short text."""
 
     def refused(message, dag, x=X, y=Y, **options):
         with pytest.raises(ValueError, match=message) as caught:
-            block_of(request.param, dag, x, y, **options)
+            request.param(dag, x, y, **options)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
     return refused
@@ -337,7 +338,7 @@ def test_targets_that_do_not_fit_say_what_to_do(refused):
 
 def test_one_node_may_be_named_alone_and_tokens_are_measured():
     assert set(rc.exact_blocks(sequential(), X, Y, "0")) == {("0", "0")}
-    assert rc.CurvatureOperator(sequential(), X, Y, "0").nodes == ("0",)
+    assert node_operator(sequential(), X, Y, "0").nodes == ("0",)
     assert rc.exact_blocks(EMBEDDING, TOKENS, Y)["embed", "embed"].isfinite().all()
 
 
@@ -347,7 +348,7 @@ def test_integer_targets_of_a_regression():
 
 
 def test_autocast_is_off_in_products():
-    operator = rc.CurvatureOperator(between(torch.tanh, torch.float32), X.float(), Y)
+    operator = node_operator(between(torch.tanh, torch.float32), X.float(), Y)
     expected = operator.block("h", "h").dense()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(operator.block("h", "h").dense(), expected)
@@ -357,4 +358,4 @@ def test_weights_made_in_inference_mode_say_so():
     with torch.inference_mode():
         dag = sequential()
     with refusal(r"'0' failed.*inference_mode"):
-        rc.CurvatureOperator(dag, X, Y, ["input"])
+        rc.graph_metrics(dag, X, Y, ["input"])

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import runner.curvature as rc
 from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
+from tests.curvature.cases import node_operator
 from tests.curvature.oracles import assembled, placed
 
 GRAPHS, GROUPS = 200, 20
@@ -222,13 +223,13 @@ def test_random_graphs_agree_with_the_dense_hessian(group):
         matrix = assembled(rc.exact_blocks(dag, graph.x, graph.y), names)
         assert matrix.dtype == graph.dtype
         assert far(matrix, expected) < allowed, f"exact blocks of graph {seed}"
-        operator = rc.CurvatureOperator(dag, graph.x, graph.y, names)
+        operator = node_operator(dag, graph.x, graph.y, names)
         places = torch.arange(len(expected)).split([s.width for s in graph.steps])
         order = torch.cat([places[names.index(v)] for v in operator.nodes])
         right = expected[order][:, order]
         assert far(operator.dense(), right) < allowed, f"products of graph {seed}"
         if seed % 4 == 0:
             newton = rc.gauss_newton_blocks(dag, graph.x, graph.y)
-            part = rc.CurvatureOperator(dag, graph.x, graph.y, names, part="gauss_newton")
+            part = operator.with_part("gauss_newton")
             whole = assembled(newton, operator.nodes).double()
             assert far(part.dense(), whole) < allowed, f"Gauss-Newton of graph {seed}"

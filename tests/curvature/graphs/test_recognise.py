@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runner.curvature import CurvatureOperator, Dag, exact_blocks, gauss_newton_blocks
+from runner.curvature import Dag, exact_blocks, gauss_newton_blocks
 from runner.curvature.graphs.dag import Residual
 from runner.curvature.graphs.derivatives import evaluate
 from runner.models.network import SumMerge
@@ -20,6 +20,7 @@ from tests.curvature.cases import (
     dense_hessian,
     graph,
     linear,
+    node_operator,
     patched,
     relative_error,
 )
@@ -213,9 +214,9 @@ LEGAL = {
 }
 
 
-def products(dag, x, y, part="total"):
+def products(dag, x, y, part="hessian"):
     """All blocks by an operator."""
-    operator = CurvatureOperator(dag, x, y, part=part)
+    operator = node_operator(dag, x, y, part=part)
     return {(v, w): operator.block(v, w).dense() for v in dag.order for w in dag.order}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from runner.curvature import CurvatureOperator, LayerOperator, ParameterOperator, verify
+from runner.curvature import LayerOperator, ParameterOperator, exact_blocks, verify
 from tests.curvature.cases import Own, X, Y, between, mlp
 from tests.curvature.oracles import relative
 from tests.draws import seeded
@@ -199,4 +199,4 @@ def test_what_cannot_be_measured_is_told_in_one_line():
 
 @refusal(r"write it out as F.hardtanh\(x / 6 \+ 0.5, 0, 1\)")
 def test_an_operation_without_a_second_derivative_in_a_stated_graph_is_named():
-    CurvatureOperator(between(F.hardsigmoid), X, Y).block("h", "h").dense()
+    exact_blocks(between(F.hardsigmoid), X, Y)

@@ -12,15 +12,14 @@ import torch
 from torch import nn
 
 from runner.curvature import (
-    CurvatureOperator,
     Dag,
+    LayerOperator,
     ParameterOperator,
     exact_blocks,
     split_blocks,
 )
 from runner.curvature.function.data import Batch, layouts
-from runner.curvature.graphs import products as operators
-from runner.curvature.graphs.checks import MEMORY_BUDGET, exact_elements, plan_chunk
+from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.operators import planning
 from runner.curvature.operators.peak import allocations
 from tests.bench.bench_memory import peak
@@ -40,10 +39,13 @@ def test_tensors_of_exact_blocks_and_products_stay_within_the_budget():
     for measure in (exact_blocks, split_blocks):
         live = max(allocations(lambda m=measure: m(dag, x, y, memory_budget=budget)))
         assert 0.2 * budget < live <= budget
-    for part in ("total", "tensor"):
-        operator = CurvatureOperator(dag, x, y, part=part, memory_budget=MIB)
+    batch = x, y
+    for part in ("hessian", "gauss_newton"):
+        operator = LayerOperator(
+            dag.as_module(), dag.loss, batch, dag.order, part, memory_budget=2 * MIB
+        )
         live = max(allocations(lambda o=operator: o.apply({dag.order[0]: torch.randn(30, 32)})))
-        assert 0.3 * MIB < live <= 1.2 * MIB / operators.UNSEEN
+        assert 0.2 * 2 * MIB < live <= 1.2 * 2 * MIB / planning.UNSEEN
 
 
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
@@ -96,13 +98,7 @@ PEAK = """
 import ctypes
 import torch
 from torch import nn
-from runner.curvature import (
-    CurvatureOperator,
-    Dag,
-    ParameterOperator,
-    exact_blocks,
-    split_blocks,
-)
+from runner.curvature import Dag, LayerOperator, exact_blocks, split_blocks
 torch.set_num_threads(1)
 torch.manual_seed(0)
 
@@ -130,11 +126,11 @@ conv = nn.Sequential(
 ).eval()
 images = torch.randn(32, 3, 16, 16)
 net = Dag.from_sequential([conv[:3], conv[3:5], conv[5], conv[6]])
-for part in ("total", "tensor"):
+for part in ("hessian", "gauss_newton"):
     operators = {}
     for b in (1, 32):
-        given = net, images[:b], y[:b]
-        operators[b] = CurvatureOperator(*given, part=part, memory_budget=96 << 20)
+        given = net.as_module(), net.loss, (images[:b], y[:b]), net.order, part
+        operators[b] = LayerOperator(*given, memory_budget=96 << 20)
     peak(96, lambda b: operators[b].apply({net.order[0]: torch.randn(50 if b > 1 else 1, 1024)}))
 """
 

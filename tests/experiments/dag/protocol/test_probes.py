@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from experiments.dag.protocol.probes import part_norms, spectral_norms
-from runner.curvature import CurvatureOperator, split_blocks
-from tests.curvature.cases import make
+from runner.curvature import split_blocks
+from tests.curvature.cases import make, node_operator
 from tests.draws import seeded
 from tests.slow import slow
 
@@ -44,7 +44,7 @@ def test_probes_of_a_node_do_not_depend_on_the_other_pairs():
 
 
 def test_the_power_iteration_approaches_the_spectral_norm_from_below():
-    operator = CurvatureOperator(CASE.dag, CASE.x, CASE.y)
+    operator = node_operator(CASE.dag, CASE.x, CASE.y)
     few, many = (spectral_norms(operator, PAIRS, steps, seeded(2)) for steps in (2, 200))
     for pair in PAIRS:
         exact = float(torch.linalg.matrix_norm(EXACT.total[pair], 2))
