@@ -45,7 +45,7 @@ def quoted(key: str, value: object) -> str:
     text = str(value)
     if isinstance(value, Path) and text.startswith("~"):
         text = f"./{text}"  # of a path, ~ has been replaced
-    if re.fullmatch(r"[\w./+@%-]+", text, re.ASCII):
+    if re.fullmatch(r"[\w./+@%:-]+", text, re.ASCII):
         return f"{key}={text}"
     # a backslash counts before a quote alone
     escaped = re.sub(r"(\\*)'", r"\1\1\'", text)

@@ -38,7 +38,7 @@ def diagnose_command(call: Call) -> int:
     Started by torchrun, the first process runs the target and measures, as if it were the only one;
     the others end.
 
-    writes <outputs>/<name>/index.html, report.md, tables/*.csv, figures/*.png
+    writes <outputs>/<name>/index.html, report.md, *.csv, figures/*.png
     """
     request: Request = call.keys
     if not request.target:

@@ -11,18 +11,21 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from runner.contract import Cell, Context, Experiment, SettingError, Table, report_only
+from runner.diagnose.listings import console, cost_line, listings
 from runner.diagnose.parts import PARTS, Work, one_line
 from runner.diagnose.problem import Problem
-from runner.diagnose.report import Source, write
 from runner.diagnose.settings import PARTS as NAMES, Request
 from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_randomness, snapshots
-from runner.report.collect import Missing
+from runner.report.collect import Collection, Missing, manifest
+from runner.report.findings import Failures, Material, Subject
+from runner.report.manifest import PAGE
+from runner.report.place import Place
+from runner.report.write import write_report
+from runner.run.execute import measure
 from runner.run.guest import seed_streams
-from runner.run.loop import close_log, loop, open_log
 from runner.run.progress import Progress
 from runner.store.job import Job, claim_outputs
-from runner.store.store import DIAGNOSIS, Stored
-from runner.store.upkeep import make_ready
+from runner.store.store import DIAGNOSIS, Stored, merge
 from runner.training.allocator import keep_freed_memory
 
 WORDS = {
@@ -47,16 +50,12 @@ class Cost(NamedTuple):
 class Diagnosis(Experiment):
     """The parts of one snapshot.
 
-    content: hash of state, first gradients and the user's file; the other settings are keys of the
-    command.
+    content: hash of state and first gradients; the other settings are keys of the command.
     """
 
     version: ClassVar[int] = 4
     title: ClassVar[str] = "Diagnosis of a network"
-    uncertified: ClassVar[str] = (
-        "the table of numerical checks has one row for the layers and one for the parameters"
-    )
-    analysis: ClassVar[str] = "runner.diagnose.report:DiagnosisAnalysis"
+    analysis: ClassVar[str] = "runner.diagnose.figures:DiagnosisAnalysis"
     content: str
     nodes: tuple[str, ...]
     eigenvalues: int
@@ -67,7 +66,6 @@ class Diagnosis(Experiment):
     parts: tuple[str, ...] = report_only()
     problem: Any = report_only()
     costs: dict[str, Cost] = report_only({})
-    source: Source = report_only(Source())
     tell: Callable[[str], None] = report_only(print)
 
     def cells(self) -> list[Cell]:
@@ -188,12 +186,7 @@ class _Run:
             stored = len(named) - len(missing)
             experiment: Diagnosis = job.experiment  # type: ignore[assignment]
             experiment.costs.update(predict(problem, missing, stored, self.tell))
-        make_ready(store)
-        log = open_log(store, job)
-        try:
-            outcome = loop(job, store, log, Progress())
-        finally:
-            close_log(log)
+        outcome = measure(job, Progress())
         self.job = job
         self.measured += len(outcome.measured)
         self.stored += len(outcome.stored)
@@ -223,9 +216,8 @@ class _Run:
         numbers."""
         request = self.request
         allowed = [part for part in NAMES if PARTS[part].allowed(problem)]
-        source = Source(request.target, self.target.provenance, request.command)
         experiment = Diagnosis(
-            content=problem.content(self.target.text),
+            content=problem.content,
             nodes=tuple(request.nodes),
             eigenvalues=request.eigenvalues,
             memory_gib=request.memory,
@@ -235,7 +227,6 @@ class _Run:
             parts=tuple(part for part in allowed if part in wanted),
             problem=problem,
             costs={},
-            source=source,
             tell=self.tell,
         )
         return Job(
@@ -251,17 +242,40 @@ class _Run:
         )
 
     def report(self) -> int:
-        """Write the report of what is stored. Returns the exit status."""
+        """Write the report of what is stored, as that of any experiment. Returns the exit
+        status."""
         failed = [f"{cell.label}: {cell.error}" for cell in self.missing]
         if self.job is None:
             return 1 if failed else 0
         counts = f"{self.measured} parts measured, {self.stored} were stored before"
         self.tell(f"{self.job.name}: {counts}")
-        lines, failures = write(self.job, self.cells, self.missing)
-        failed += failures
-        for line in (*lines, *(f"  failed: {line}" for line in failed)):
-            self.tell(line)
+        job = self.job
+        folder = job.store.root
+        tables = merge(self.cells)
+        place = Place(folder, job.experiment, (), job.experiment)
+        seed = (self.request.seed,)
+        collection = Collection(job, place, tuple(self.cells), seed, tuple(self.missing))
+        subject = Subject(job.experiment, tables)
+        material = Material(scope=collection.scope, shown=subject, judged=subject)
+        record = self._record(manifest(collection), cost_line(tables))
+        made = write_report(folder, record, material, listings=listings(tables))
+        failed += Failures(made["report_failures"]).lines()
+        for line in (*console(tables), *(f"failed: {line}" for line in failed)):
+            self.tell(f"  {line}")
+        self.tell(f"  page {folder / PAGE}")
         return 1 if failed else 0
+
+    def _record(self, record: dict[str, Any], cost: str) -> dict[str, Any]:
+        """The manifest, with the target and the command in the place of commits and a run."""
+        command = self.request.command
+        target = f"{self.request.target} ({self.target.provenance})"
+        return record | {
+            "title": f"Diagnosis of {self.request.target}",
+            "summary": f"Target: {target}; {cost}." if cost else f"Target: {target}.",
+            "command": command,
+            "fill_commands": [command],
+            "cells": [{**cell, "git_commit": target} for cell in record["cells"]],
+        }
 
 
 def predict(

@@ -188,14 +188,10 @@ def pair_rows(pairs: InterLayerMetrics) -> list[Row]:
     """A row for each pair."""
     rows = []
     for (v, w), metrics in pairs.items():
-        row: Row = {"v": v, "w": w}
-        reasons = []
-        for name in ("R", "C", "D", "gap"):
-            estimate = getattr(metrics, name)
-            row |= {name: estimate.value, f"{name}_error": estimate.error}
-            if estimate.reason:
-                reasons.append(f"{name}: {estimate.reason}")
-        rows.append(row | {"method": metrics.method, "status": "; ".join(reasons) or "ok"})
+        named = {name: getattr(metrics, name).reason for name in ("R", "C", "D", "gap")}
+        reasons = [f"{name}: {reason}" for name, reason in named.items() if reason]
+        status = "; ".join(reasons) or "ok"
+        rows.append({"v": v, "w": w, **metrics.to_dict(), "status": status})
     return rows
 
 

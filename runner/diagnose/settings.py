@@ -101,11 +101,11 @@ class Request(Options):
     def words(self) -> list[str]:
         """The keys that have other values than the usual ones."""
         words = []
-        for key in fields(self):
+        for key in sorted(fields(self), key=lambda key: key.name != "target"):
             value = getattr(self, key.name)
             if isinstance(value, list) and value:
-                items = ",".join(quoted("", item)[1:] for item in value)
-                words.append(f"{key.name}=[{items}]")
+                items = ",".join(quoted("", str(item))[1:] for item in value)
+                words.append(f"{key.name}={items}")
             elif value and value != key.default:
                 words.append(quoted(key.name, str(value)))
         return words

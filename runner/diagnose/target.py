@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -26,6 +25,7 @@ from torch.utils._pytree import tree_map
 from runner.contract import SettingError, described, short
 from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.function.context import random_state
+from runner.files import sha256
 from runner.run.guest import Stopped, call
 from runner.store.identity import commit_of
 
@@ -39,12 +39,10 @@ LOSSES = ("cross_entropy", "mse")
 
 @dataclass(frozen=True)
 class Target:
-    """The user's function, the text of the file that it was read from, and its commit, else its
-    checksum."""
+    """The user's function, and the commit of its file, else its checksum."""
 
     function: Callable[[], Any]
     name: str
-    text: bytes
     provenance: str
 
 
@@ -89,10 +87,8 @@ def load(text: str) -> Target:
     _require_no_arguments(function, f"{place}:{name}")
     name = f"{module.__name__.rpartition('.')[2]}-{name}"
     file = Path(module.__file__ or os.devnull).resolve()
-    content = file.read_bytes()
     commit = commit_of(file)
-    checksum = f"SHA-256 {hashlib.sha256(content).hexdigest()[:12]}"
-    return Target(function, name, content, f"commit {commit}" if commit else checksum)
+    return Target(function, name, f"commit {commit}" if commit else f"SHA-256 {sha256(file)[:12]}")
 
 
 def _require_no_arguments(function: Callable[..., Any], place: str) -> None:

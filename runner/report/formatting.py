@@ -50,12 +50,14 @@ def _farthest(rows: Sequence[Row]) -> str:
     return f"{row.what}: {row.measured}, published {row.published} ({row.margins:.2f})"
 
 
-def markdown_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A heading and a table below it; '' without rows."""
+def markdown_table(
+    heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]], lead: str = ""
+) -> str:
+    """A heading and a table below it, after a lead; '' without rows."""
     cells = [[*map(_cell, row)] for row in rows]
     if not cells:
         return ""
-    lines = [f"## {heading}", ""]
+    lines = [f"## {heading}", "", *([lead, ""] if lead else [])]
     for line in (columns, ["---"] * len(columns), *cells[:MOST_ROWS]):
         lines.append(f"| {' | '.join(line)} |")
     if len(cells) > MOST_ROWS:

@@ -143,7 +143,7 @@ def _sums(path: Path) -> list[str]:
 def _listed_sum(path: Path) -> str | None:
     """SHA-256 of a file in the manifest of its report, which is left where hidden files are
     not."""
-    in_folder = path.parent.name in ("figures", "tables")
+    in_folder = path.parent.name == "figures"
     manifest = read_manifest(path.parents[1] if in_folder else path.parent)
     name = f"{path.parent.name}/{path.name}" if in_folder else path.name
     return manifest["files"].get(name) if manifest else None
@@ -163,8 +163,8 @@ def _sum(path: Path) -> str:
 
 
 def _inside(file: str) -> bool:
-    """Whether a file is in the report's folder, in figures/ or in tables/."""
-    return re.fullmatch(r"((figures|tables)/)?[\w=-][\w.=-]*", file) is not None
+    """Whether a file is in the report's folder or in figures/."""
+    return re.fullmatch(r"(figures/)?[\w=-][\w.=-]*", file) is not None
 
 
 def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:

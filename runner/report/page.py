@@ -13,6 +13,7 @@ from typing import Any
 
 from runner.report.commands import figure_commands, settings_words
 from runner.report.formatting import counts_of, one_digit, place_rows, sentence
+from runner.report.listing import Listing
 from runner.report.manifest import changed_files, is_published, read_manifest, warnings_of
 from runner.report.rows import Record, Row, criterion_of, read_rows, read_table, shown
 from runner.report.scope import Scope
@@ -49,14 +50,16 @@ class Figure:
 class Page:
     """The report of one experiment under one set of settings.
 
-    folder: of the report. rows: numbers, then statements. statistics: rows of stats.csv. document:
-    a text that the analysis gives in the place of report.md, "" for none.
+    folder: of the report. rows: numbers, then statements. statistics: rows of stats.csv.
+    listings: further tables. document: a text that the analysis gives in the place of report.md, ""
+    for none.
     """
 
     folder: Path
     manifest: Mapping[str, Any]
     rows: Sequence[Row] = ()
     statistics: Sequence[Record] = ()
+    listings: Sequence[Listing] = ()
     document: str = ""
 
     @classmethod

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from runner.report.captions import seeds_line
 from runner.report.formatting import markdown_table, sentence
+from runner.report.listing import Listing
 from runner.report.page import listed
 from runner.report.rows import Row
 from runner.report.tones import MEANINGS, tone
@@ -34,6 +35,7 @@ def _environment(html: bool) -> Any:
         keep_trailing_newline=True,
     )
     about: dict[str, Any] = {"table": markdown_table, "listing": _listing, "rows": _rows}
+    about["listings"] = _listings
     if html:
         about = {"style": _asset("site.css"), "script": _asset("site.js"), "markdown": markdown}
         about |= {
@@ -56,6 +58,12 @@ def render(template: str, **about: Any) -> str:
 def _listing(heading: str, lines: Sequence[str]) -> str:
     """A heading and a list of Markdown; "" without lines."""
     return "\n".join([f"## {heading}", "", *(f"- {line}" for line in lines)]) if lines else ""
+
+
+def _listings(tables: Sequence[Listing]) -> str:
+    """Further tables, one below the other."""
+    made = (markdown_table(one.heading, one.columns, one.rows, one.lead) for one in tables)
+    return "\n".join(made)
 
 
 def _rows(heading: str, columns: Mapping[str, str], rows: Sequence[Row]) -> str:

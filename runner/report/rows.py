@@ -224,6 +224,16 @@ def shown(value: Any, digits: int = 3) -> str:
     return ""
 
 
+def with_error(value: float, error: float) -> str:
+    """A number with its error; '' for NaN.
+
+    >>> with_error(1.23456, 0.0123), with_error(2.0, 0.0)
+    ('1.235 ± 0.012', '2')
+    """
+    text = shown(value, 4)
+    return f"{text} ± {float(shown(error, 2)):g}" if text and shown(error) and error else text
+
+
 def places(text: str, kinds: str = PLACES) -> set[str]:
     """The figures, tables and theorems that a text names. kinds: of things with numbers.
 

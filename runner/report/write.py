@@ -27,6 +27,7 @@ from runner.report.citation import bibtex
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, Material, ask
 from runner.report.formatting import counts_line
+from runner.report.listing import Listing
 from runner.report.manifest import (
     NAME,
     PAGE,
@@ -88,6 +89,7 @@ def write_report(
     manifest: Mapping[str, Any],
     material: Material,
     *,
+    listings: Sequence[Listing] = (),
     only_figure: str = "",
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
@@ -101,6 +103,8 @@ def write_report(
         What the report is made from (`collect.manifest`).
     material
         Settings, tables, scope and published values.
+    listings
+        Further tables.
     only_figure
         Draw no other.
     say
@@ -115,7 +119,7 @@ def write_report(
     findings = ask(material, failures)
     directory.mkdir(parents=True, exist_ok=True)
     earlier = read_manifest(directory)
-    report = _Report(directory, manifest, material, failures, findings)
+    report = _Report(directory, manifest, material, failures, findings, listings)
     files = report.write_tables() | report.write_texts()
     gallery = report.gallery(only_figure, say)
     files |= {f"figures/{path.name}": digest for path, digest in gallery.written.items()}
@@ -135,6 +139,7 @@ class _Report:
     material: Material
     failures: Failures
     findings: Findings
+    listings: Sequence[Listing] = ()
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -156,6 +161,8 @@ class _Report:
     def summary(self) -> str:
         """The hand-written summary in the paper's scope; where cells or seeds are missing only one
         that is written for partial results."""
+        if "summary" in self.manifest:
+            return str(self.manifest["summary"])
         experiment = self.material.judged.experiment
         path = summary_path(self.manifest["experiment"], experiment)
         judged = self.material.judged.tables
@@ -181,6 +188,7 @@ class _Report:
             complete(self.record(None)),
             self.rows,
             self.findings.stats.to_dict("records"),
+            self.listings,
             "".join(texts),
         )
 

@@ -73,8 +73,7 @@ def _outcomes(jobs: Sequence[Job]) -> Iterator[Outcome]:
         yield from _together(jobs)
         return
     for job in jobs:
-        make_ready(job.store)
-        yield _measure(job, _progress(job))
+        yield measure(job, _progress(job))
 
 
 def _progress(job: Job, processes: int = 1) -> Progress:
@@ -83,9 +82,10 @@ def _progress(job: Job, processes: int = 1) -> Progress:
     )
 
 
-def _measure(job: Job, progress: Progress) -> Outcome:
+def measure(job: Job, progress: Progress) -> Outcome:
     """The loop of a job in this process, with a log of its own."""
     store = job.store
+    make_ready(store)
     log = open_log(store, job)
     try:
         return loop(job, store, log, progress)
@@ -105,7 +105,7 @@ def _work(jobs: Sequence[Job], parent: int, place: int, lock: Any) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, POLITE)
         for job in jobs:
             progress = RunningCell(place, lock) if is_drawn() else Progress()
-            if _measure(job, progress).interrupted:
+            if measure(job, progress).interrupted:
                 sys.exit(INTERRUPTED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

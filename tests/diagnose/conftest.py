@@ -8,7 +8,7 @@ import pytest
 
 from runner.contract import quoted
 from runner.diagnose.experiment import diagnose as measure
-from runner.diagnose.report import DiagnosisAnalysis
+from runner.diagnose.figures import DiagnosisAnalysis
 from runner.diagnose.settings import Request
 from runner.run.keys import read_keys
 from tests.diagnose import targets
@@ -50,4 +50,4 @@ def took(said: list[str]) -> list[str]:
 
 
 def table(folder: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(folder / "tables" / f"{name}.csv", dtype={"v": str, "w": str, "node": str})
+    return pd.read_csv(folder / f"{name}.csv", dtype={"v": str, "w": str, "node": str})

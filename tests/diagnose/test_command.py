@@ -120,16 +120,18 @@ def test_tables_hold_what_the_engine_measures(tmp_path):
 def test_the_second_run_measures_nothing_and_a_change_everything(tmp_path):
     parts = "parts=network,layers"
     first, folder = made("batch", tmp_path, parts)
-    before = (folder / "tables" / "layers.csv").read_bytes()
+    before = (folder / "layers.csv").read_bytes()
     again, _ = made("batch", tmp_path, parts)
     assert took(first) == ["network", "layers"] and took(again) == []
-    assert (folder / "tables" / "layers.csv").read_bytes() == before
+    assert (folder / "layers.csv").read_bytes() == before
     assert took(made("batch", tmp_path, "force=true", "parts=layers")[0]) == ["layers"]
     source = Path(TARGETS).read_text().replace("seed: int = 0", "seed: int = 1")
     changed = tmp_path / "targets.py"
     changed.write_text(source)
     other, _ = made("batch", tmp_path, parts, file=str(changed))
     assert "layers" in took(other)  # other weights, the same name
+    changed.write_text(f"# the same networks\n{source}")
+    assert took(made("batch", tmp_path, parts, file=str(changed))[0]) == []
 
 
 def test_a_training_that_breaks_off_gets_the_page_of_what_came_before(tmp_path):

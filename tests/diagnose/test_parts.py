@@ -36,7 +36,7 @@ def dense():
 
 def run(folder, parts):
     _, folder = made("loader", folder, f"parts={parts}")
-    read = {path.stem: table(folder, path.stem) for path in (folder / "tables").glob("*.csv")}
+    read = {path.stem: table(folder, path.stem) for path in folder.glob("*.csv")}
     return read, read["scalars"].set_index("quantity")
 
 

@@ -32,12 +32,12 @@ def frozen():
     return module
 
 
-def key(module=None, loss=None, file=b"", rows=6):
+def key(module=None, loss=None, rows=6):
     x, y = targets.data(rows)
     module = Net() if module is None else module
     loss = nn.CrossEntropyLoss() if loss is None else loss
     batches = [(x[:4].float(), y[:4]), (x[4:].float(), y[4:])]
-    return Problem(Snapshot(0, module.eval(), loss, batches, True), Options()).content(file)
+    return Problem(Snapshot(0, module.eval(), loss, batches, True), Options()).content
 
 
 CHANGES = {
@@ -48,7 +48,6 @@ CHANGES = {
     "tensor that is no buffer": lambda: key(Net(shift=1e-6)),
     "frozen parameter": lambda: key(frozen()),
     "last batch": lambda: key(rows=7),
-    "file": lambda: key(file=b"def f(): ..."),
 }
 
 

@@ -95,7 +95,7 @@ def test_a_training_with_a_shuffled_loader_is_the_same_with_and_without_a_diagno
     first, second = re.findall("^FINAL.*$", alone + ended.stderr, re.M)
     assert first == second
     manifest = (tmp_path / "out/it/manifest.json").read_text(encoding="utf-8")
-    assert f"hess-run {' '.join(words)}" in manifest
+    assert all(word in manifest for word in words)
 
 
 def test_groups_of_a_loss_without_gauss_newton_matrix_keep_what_the_hessian_gives(tmp_path):
