@@ -27,7 +27,7 @@ ALLOWED = {
     "report": "contract files curvature models data training stats store",
     "run": "contract files curvature models data training kinds stats store report results",
     "results": "contract run store",
-    "diagnose": "contract curvature models data training stats store report run",
+    "diagnose": "contract files curvature models data training stats store report run",
     "cli": "contract run store report data stats diagnose",
 }
 """Room of runner/ -> the other rooms it may use."""

@@ -1,10 +1,9 @@
 r"""A published figure at another width.
 
-`hess-run why "Fig. 3 of WS"` prints for a figure what draws it, then what measures and what
-draws it with the settings that its look depends on. Change a value in both. Its width stands
-there twice, in `hidden=[3]`, which says what is measured, and in `portrait_hidden=3`, which
-says what is drawn. For width 5, at one seed, with the one cell that the figure needs (half a
-minute):
+`hess-run why "Fig. 3 of WS"` prints for a figure what draws it, then what measures the cells that
+it needs, their cost, and what draws it with the settings that its look depends on. Change a value
+in both commands. Its width stands there twice, in `hidden=[3]`, which says what is measured, and in
+`portrait_hidden=3`, which says what is drawn. For width 5 (half a minute):
 
     hess-run experiment=ws_bound 'part=[search]' 'protocol=[fitted]' 'activation=[sigmoid]' \
       'hidden=[5]' portrait_hidden=5

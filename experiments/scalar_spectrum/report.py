@@ -32,7 +32,7 @@ class ScalarSpectrumAnalysis(Analysis):
         made: dict[str, Any] = {}
         for name, (table, place, make) in makers.items():
             if self._stored(table):
-                made[name] = redraws(place, make, self.tables)
+                made[name] = redraws(place, make, self.tables).of(self.tables[table], "part")
         if self._stored("edge"):
             made["edge_of_stability"] = partial(training_figures.edge_of_stability, self.tables)
         if self._stored("pairs"):
@@ -41,7 +41,8 @@ class ScalarSpectrumAnalysis(Analysis):
                 name = "fig3_outlier_pairs"
                 if left != 1:
                     name += f"_left_{-left:g}".replace(".", "p")
-                made[name] = redraws("Fig. 3", training_figures.outlier_pairs, self.tables, left)
+                pairs = redraws("Fig. 3", training_figures.outlier_pairs, self.tables, left)
+                made[name] = pairs.of(self.tables["pairs"], "part")
         return dict(sorted(made.items()))
 
     def claims(self) -> list[Claim]:

@@ -23,8 +23,8 @@ for each report:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,13 +44,25 @@ figure or table of the paper is a `Redrawn`."""
 
 @dataclass(frozen=True)
 class Redrawn:
-    """A figure that redraws one of the paper's. place: "Fig. 3", "Table N.2"; draw: makes it."""
+    """A figure that redraws one of the paper's. place: "Fig. 3", "Table N.2"; draw: makes it.
+    cells: the grid values of the cells that it is drawn from, of some parameters; one_seed: whether
+    it shows the first seed alone."""
 
     place: str
     draw: Callable[[], Figure]
+    cells: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    one_seed: bool = False
 
     def __call__(self) -> Figure:
         return self.draw()
+
+    def of(
+        self, rows: pd.DataFrame, *parameters: str, one_seed: bool = False, **others: Any
+    ) -> Redrawn:
+        """The figure, drawn from these rows: `hess-run why` names the command that measures no
+        other values of these parameters. others: values of parameters that are no columns."""
+        cells = {name: sorted(set(rows[name])) for name in parameters}
+        return replace(self, cells={**others, **cells}, one_seed=one_seed)
 
 
 def redraws(place: str, draw: Callable[..., Figure], *arguments: Any, **settings: Any) -> Redrawn:

@@ -68,19 +68,29 @@ def measuring(words: Iterable[str], seeds: Iterable[int]) -> str:
 
 
 def drawn_with(manifest: Record, figure: str) -> dict[str, Any]:
-    """The settings that a figure of the paper depends on, besides those that all cells have."""
+    """The settings that a figure of the paper depends on, besides those that all cells have: the
+    grid values of the cells that it shows, and what it is drawn with."""
     place = manifest.get("places", {}).get(figure, "")
-    return dict(manifest.get("drawn_with", {}).get(place, {}))
+    cells = manifest.get("needs", {}).get(figure, {}).get("cells", {})
+    return {**cells, **manifest.get("drawn_with", {}).get(place, {})}
+
+
+def figure_words(manifest: Record, figure: str, words: Iterable[str]) -> tuple[list[str], int]:
+    """The words of the command that measures as few cells as a figure needs, with its settings
+    filled in, and how many seeds it shows. words: of the report."""
+    words = list(words)
+    named = {word.partition("=")[0] for word in words}
+    settings = drawn_with(manifest, figure)
+    words += assignments({name: settings[name] for name in settings if name not in named})
+    one_seed = manifest.get("needs", {}).get(figure, {}).get("one_seed", False)
+    return words, 1 if one_seed else len(judged_seeds(manifest))
 
 
 def figure_commands(manifest: Record, figure: str, words: Iterable[str]) -> dict[str, str]:
     """What draws a figure again, and before it what measures it, where it depends on settings of
     its own. words: of the report."""
-    words = list(words)
-    named = {word.partition("=")[0] for word in words}
-    settings = drawn_with(manifest, figure)
-    words += assignments({name: settings[name] for name in settings if name not in named})
+    words, seeds = figure_words(manifest, figure, words)
     draw = shown_command(["report", *words, f"figure={figure}"])
-    if not settings:
+    if not drawn_with(manifest, figure):
         return {"redraw": draw}
-    return {"measure": measuring(words, judged_seeds(manifest)), "redraw": draw}
+    return {"measure": measuring(words, judged_seeds(manifest)[:seeds]), "redraw": draw}

@@ -108,7 +108,8 @@ class Gallery:
     directory, rows, manifest, warnings: of the report. captioned: what figures show, by name.
     partial: cells are missing, so that a figure may have nothing to show. suffix: one of `FORMATS`.
     size: width and height in inches, 0 for the figure's own; a size that is given is in the file
-    name. written: every file with its SHA-256; captions, places (of the paper), sources (file and
+    name. written: every file with its SHA-256; captions, places (of the paper), needs (of
+    cells), sources (file and
     line of the code): by figure; left_out: figures of which nothing is measured.
     """
 
@@ -124,6 +125,7 @@ class Gallery:
     written: dict[Path, str] = field(default_factory=dict)
     captions: dict[str, Caption] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
+    needs: dict[str, dict[str, Any]] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
@@ -158,6 +160,8 @@ class Gallery:
         scope = Scope.of(self.manifest)
         if scope.paper and isinstance(maker, Redrawn):
             self.places[name] = maker.place
+            if maker.cells:
+                self.needs[name] = {"cells": maker.cells, "one_seed": maker.one_seed}
         place = self.places.get(name, "")
         try:
             head(figure, scope.heading(place, title, outcome_on(place, self.rows)))

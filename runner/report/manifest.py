@@ -58,6 +58,7 @@ MAPPINGS_IN = (
     "captions",
     "alts",
     "places",
+    "needs",
     "sources",
 )
 TYPES: Mapping[str, type] = {

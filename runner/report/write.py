@@ -255,6 +255,7 @@ class _Report:
             "captions": {name: made.text for name, made in gallery.captions.items()},
             "alts": {name: made.alt for name, made in gallery.captions.items()},
             "places": gallery.places,
+            "needs": gallery.needs,
             "sources": gallery.sources,
             "left_out": gallery.left_out,
         }

@@ -106,7 +106,8 @@ def _figures(figures: Sequence[Record]) -> list[str]:
     for figure in figures:
         shown += [figure["file"], f"  {figure['draw']}"]
         if "measure" in figure:
-            shown.append("  with other settings:")
+            cost = f" ({figure['cost']})" if figure["cost"] else ""
+            shown.append(f"  from the beginning, or with other settings{cost}:")
             shown += [f"    {figure[key]}" for key in ("measure", "redraw")]
     return shown
 

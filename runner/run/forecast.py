@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.contract import Cell, quoted
+from runner.contract import Cell, SettingError, quoted
 from runner.report.costs import Cost, Costs, duration, price
+from runner.run import config
 from runner.store import code
 from runner.store.archive import Archive, published_folder
 from runner.store.job import Job
@@ -83,6 +84,18 @@ def planned(jobs: Iterable[Job]) -> list[Planned]:
             stores[store.root] = _Contents(store)
         cells += stores[store.root].planned(job)
     return cells
+
+
+def price_of(words: Sequence[str], seeds: Sequence[int]) -> str:
+    """How many cells a run measures where none is stored, and what they cost; "" for settings that
+    are no longer taken."""
+    named = [f"seed={','.join(map(str, seeds))}"] if seeds else []
+    try:
+        jobs = config.build_jobs(config.arguments([*words, *named], multirun=True))
+    except SettingError:
+        return ""
+    costs = _costs(planned(jobs))
+    return f"{len(costs)} cell{'' if len(costs) == 1 else 's'}, {price(costs)}"
 
 
 def cell_lines(cells: Sequence[Planned]) -> list[str]:

@@ -13,6 +13,7 @@ from runner.contract import SettingError, short
 from runner.report.commands import (
     as_typed,
     figure_commands,
+    figure_words,
     judged_seeds,
     measuring,
     run_words,
@@ -22,6 +23,7 @@ from runner.report.page import Figure, Page
 from runner.report.papers import known_papers
 from runner.report.rows import ALL, Row, criterion_of
 from runner.report.tones import is_judged, outcome_of
+from runner.run.forecast import price_of
 from runner.run.nearest import did_you_mean
 from runner.run.provenance import Answer
 from runner.store.archive import where_published
@@ -206,7 +208,11 @@ def _figure(page: Page, figure: Figure) -> dict[str, Any]:
     words = run_words(page.folder, page.manifest)
     about = {"file": str(as_typed(page.folder / figure.file)), "experiment": page.name}
     about["draw"] = shown_command(["report", *words, f"figure={figure.name}"])
-    return about | figure_commands(page.manifest, figure.name, words)
+    about |= figure_commands(page.manifest, figure.name, words)
+    if "measure" in about:
+        words, seeds = figure_words(page.manifest, figure.name, words)
+        about["cost"] = price_of(words, judged_seeds(page.manifest)[:seeds])
+    return about
 
 
 def judgement(place: str, verdicts: Mapping[str, int]) -> str:

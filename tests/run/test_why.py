@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from runner.contract import SettingError
-from runner.report.commands import run_words
+from runner.report.commands import figure_commands, run_words
 from runner.report.page import Page
 from runner.run.answer_lines import lines
+from runner.run.forecast import price_of
 from runner.run.places import judgement, place_name
 from runner.run.why import why
 from runner.store.archive import report_folders
@@ -38,18 +39,38 @@ def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_pa
     for figure in record["figures"]:
         name = Path(figure["file"]).stem
         assert Path(figure["file"]).is_file() and figure["experiment"] == "ws_bound"
-        settings = "experiment=ws_bound 'hidden=[3]' portrait_hidden=3"
-        settings += " 'rate=[0.1]' portrait_rate=0.1"
+        settings = "'hidden=[3]' portrait_hidden=3 'rate=[0.1]' portrait_rate=0.1"
         assert figure["draw"] == f"hess-run report experiment=ws_bound figure={name}"
-        assert figure["measure"].startswith(f"hess-run -m {settings} ")
-        assert figure["measure"].endswith(" seed=42,43,44,45,46")
-        assert figure["redraw"].startswith(f"hess-run report {settings} ")
+        assert settings in figure["measure"] and " cell" in figure["cost"]
+        assert figure["redraw"].startswith("hess-run report experiment=ws_bound ")
+        assert settings in figure["redraw"]
         assert figure["redraw"].endswith(f" figure={name}")
     shown = "\n".join(lines([answer]))
     assert figure["file"] in shown and figure["measure"] in shown and figure["redraw"] in shown
     assert "hess-run list ws_bound" in shown
     (answer,) = why("DAG Fig. 6", tmp_path)
     assert answer.record()["figures"] and "no row is judged" in answer.title
+
+
+def test_a_figure_names_the_command_that_measures_as_few_cells_as_it_needs():
+    needs = {"fig3_fitted": {"cells": {"protocol": ["fitted"]}, "one_seed": True}}
+    record = {
+        "places": {"fig3_fitted": "Fig. 3"},
+        "drawn_with": {"Fig. 3": {"hidden": [3]}},
+        "cells": [{"seed": seed} for seed in (42, 43)],
+        "needs": needs,
+    }
+    made = figure_commands(record, "fig3_fitted", ["experiment=x"])
+    assert made["measure"] == "hess-run experiment=x 'protocol=[fitted]' 'hidden=[3]' seed=42"
+    needs["fig3_fitted"]["one_seed"] = False
+    made = figure_commands(record, "fig3_fitted", ["experiment=x", "hidden=[5]"])
+    words = "experiment=x 'hidden=[5]' 'protocol=[fitted]'"
+    assert made["measure"] == f"hess-run -m {words} seed=42,43"
+    assert made["redraw"] == f"hess-run report {words} figure=fig3_fitted"
+    words, seeds = ["experiment=ws_bound", "part=[search]", "protocol=[fitted]"], [42]
+    one = price_of([*words, "activation=[sigmoid]", "hidden=[3]"], seeds)
+    assert one.startswith("1 cell, about ") and " of one core" in one
+    assert price_of(["experiment=ws_bound", "nothing=1"], seeds) == ""
 
 
 PLACES = """

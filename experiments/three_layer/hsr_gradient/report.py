@@ -132,4 +132,8 @@ class HsrGradientAnalysis(Study):
                 redraws("Fig. 7", figures.bound_descent, tables),
             ),
         }
-        return dict(make for table, make in makers.items() if len(tables.get(table, ())))
+        found = {}
+        for table, (name, make) in makers.items():
+            if len(tables.get(table, ())):
+                found[name] = make.of(tables[table], "part", one_seed=table != "cost")
+        return found

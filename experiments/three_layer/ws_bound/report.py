@@ -23,6 +23,9 @@ from runner.stats import Statistic
 FITTED = "rate and stop ratio were chosen by these numbers"
 STEP = "the step of the differences was chosen by this number"
 UNPRINTED = "the learning rate of the search is not printed"
+PARAMETERS = ("protocol", "activation")
+"""Of cells, besides the width and rate that portraits are drawn with."""
+SEARCH: dict[str, Any] = {"part": ["search"], "one_seed": True}
 
 
 COPIED = (
@@ -150,11 +153,12 @@ class WsBoundAnalysis(Study):
         drawn = [case for case in paper if len(case.rows("portraits"))]
         if not drawn:
             return {}
+        followed = pd.concat([case.rows("portraits") for case in drawn])
         dynamics = redraws("Fig. 5", portrait_figures.dynamics, drawn)
         hessian = redraws("Fig. 8", portrait_figures.hessian, drawn[0])
         found: dict[str, Any] = {
-            "fig05_dynamics": dynamics,
-            "fig08_hessian": hessian,
+            "fig05_dynamics": dynamics.of(followed, *PARAMETERS, **SEARCH),
+            "fig08_hessian": hessian.of(drawn[0].rows("portraits"), *PARAMETERS, **SEARCH),
             "fig09_traces": redraws("Fig. 9", figures.traces, drawn),
         }
         for case in drawn:
@@ -163,5 +167,6 @@ class WsBoundAnalysis(Study):
                 # a search may have found a single point
                 if len(portrait_figures.portrayed(case, side)):
                     make = redraws(place, portrait_figures.extremes, case, side)
+                    make = make.of(case.rows("portraits"), *PARAMETERS, **SEARCH)
                     found[f"{name}_{side}_{case.protocol}"] = make
         return found
