@@ -79,6 +79,10 @@ TESTS = {"influence": _influence, "terms": _terms, "covariance": _covariance}
 """Table -> its tests."""
 
 
+OF_ALL_SEEDS = ("cost", "agreement")
+"""Tables of figures that show every seed."""
+
+
 class HsrGradientAnalysis(Study):
     """The parts of the study that are stored."""
 
@@ -135,5 +139,5 @@ class HsrGradientAnalysis(Study):
         found = {}
         for table, (name, make) in makers.items():
             if len(tables.get(table, ())):
-                found[name] = make.of(tables[table], "part", one_seed=table != "cost")
+                found[name] = make.of(tables[table], "part", one_seed=table not in OF_ALL_SEEDS)
         return found

@@ -158,7 +158,7 @@ class WsBoundAnalysis(Study):
         hessian = redraws("Fig. 8", portrait_figures.hessian, drawn[0])
         found: dict[str, Any] = {
             "fig05_dynamics": dynamics.of(followed, *PARAMETERS, **SEARCH),
-            "fig08_hessian": hessian.of(drawn[0].rows("portraits"), *PARAMETERS, **SEARCH),
+            "fig08_hessian": hessian.of(drawn[0].rows("portraits"), *PARAMETERS, part=["search"]),
             "fig09_traces": redraws("Fig. 9", figures.traces, drawn),
         }
         for case in drawn:
