@@ -31,6 +31,7 @@ from runner.curvature.function.errors import (
     second_derivatives,
     some,
 )
+from runner.curvature.function.interrupts import INTERRUPTS
 from runner.curvature.function.layers import Pick, picked
 from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.repairs import fused_cells, measurable
@@ -102,8 +103,9 @@ class Function:
     def prepared(self) -> Iterator[None]:
         """Inside, torch is set as `at` needs it: several points are then evaluated quickly. The
         random state is as before when the block ends."""
-        with ONE_AT_A_TIME:
+        with ONE_AT_A_TIME, INTERRUPTS:
             if self._modules:
+                INTERRUPTS.deliver()
                 yield
                 return
             self._modules = modules_of((self.module, self.loss))

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.backends import cuda, cudnn, mkldnn
 
+from runner.curvature.function.interrupts import INTERRUPTS
+
 _KINDS: Any = {cuda: ("matmul",), cudnn: ("conv", "rnn"), mkldnn: ("matmul", "conv", "rnn")}
 _GET = torch._C._get_fp32_precision_getter
 _ON_CPU = [partial(_GET, "mkldnn", kind) for kind in _KINDS[mkldnn]]
@@ -43,17 +45,17 @@ def full_precision() -> Iterator[None]:
     if _HERE.inside:
         yield
         return
-    with _LOCK:
+    with INTERRUPTS, _LOCK:
         _INSIDE.append(_INSIDE[-1] if _INSIDE else _set())
-    _HERE.inside = True
+        _HERE.inside = True
     try:
         with ExitStack() as stack:
             for device in filter(torch.is_autocast_enabled, ("cpu", "cuda")):
                 stack.enter_context(torch.autocast(device, enabled=False))
             yield
     finally:
-        _HERE.inside = False
-        with _LOCK:
+        with INTERRUPTS, _LOCK:
+            _HERE.inside = False
             put_back = _INSIDE.pop()
             if not _INSIDE:
                 put_back()

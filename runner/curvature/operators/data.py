@@ -21,6 +21,7 @@ from runner.curvature.function.data import (
 )
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Function, NotScalar, Point
+from runner.curvature.function.interrupts import INTERRUPTS
 from runner.curvature.function.trees import tree_leaves
 from runner.curvature.function.weights import Rule, Weights
 
@@ -114,19 +115,21 @@ class Data:
         if isinstance(given, list):  # nothing is drawn
             yield from (as_batch(one, self.alone) for one in given)
             return
-        batches = None
+        batches: Iterator[Any] | None = None
         while True:
-            outside = random_states()
-            self.stream()
-            try:
-                if batches is None:
-                    batches = iter(given)
-                one = next(batches)
-            except StopIteration:
-                return
-            finally:
-                self.stream = random_states()
-                outside()
+            with INTERRUPTS:
+                outside = random_states()
+                try:
+                    self.stream()
+                    with INTERRUPTS.released():
+                        if batches is None:
+                            batches = iter(given)
+                        one = next(batches)
+                except StopIteration:
+                    return
+                finally:
+                    self.stream = random_states()
+                    outside()
             yield as_batch(one, self.alone)
 
     def tensors(self) -> list[Tensor | None]:

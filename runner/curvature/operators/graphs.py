@@ -16,6 +16,7 @@ from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import second_derivatives
 from runner.curvature.function.function import NETWORK, Function, Point, leaves_of
+from runner.curvature.function.interrupts import INTERRUPTS
 from runner.curvature.function.variables import Perturbations
 from runner.curvature.function.vectors import Flat, Values
 from runner.curvature.operators.data import Data, Piece
@@ -86,6 +87,7 @@ class Graphs:
         """Products of all pieces with one direction (n,), or with k at once (k, n)."""
         copies = len(rows) if batched and self.repeats else 0
         total: Tensor | None = None
+        INTERRUPTS.deliver()
         for graph in self._of_pieces(copies):
             images = graph.apply(self.flat.split(rows), batched and not copies)
             image = self.flat.join(images, rows.shape[:-1])

@@ -25,6 +25,7 @@ from runner.curvature.function.identities import (
     own_parameters,
     same_function,
 )
+from runner.curvature.function.interrupts import INTERRUPTS
 from runner.curvature.function.layers import Pick, unwrapped
 from runner.curvature.function.precision import full_precision, needs_settings
 from runner.curvature.function.variables import Parameters, Perturbations
@@ -247,7 +248,7 @@ class FunctionOperator(SymmetricOperator):
         self.products += 1 if rows.dim() == 1 else len(rows)
         with ONE_AT_A_TIME:
             if torch.is_inference_mode_enabled() or needs_settings(self.dtype, self.device):
-                with torch.inference_mode(False), full_precision():
+                with INTERRUPTS, torch.inference_mode(False), full_precision():
                     return self._of_rows(rows)
             return self._of_rows(rows)
 
@@ -325,7 +326,8 @@ class FunctionOperator(SymmetricOperator):
         kept = [o for o in self.verdicts.outcomes if o.identity[0] in "014"]
         twin.verdicts = Verdicts(self.function, part, self.settings.check, kept)
         twin.data = copy.copy(self.data)
-        twin._prepare()
+        with self.function.prepared():
+            twin._prepare()
         return twin
 
     @property
