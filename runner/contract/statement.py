@@ -39,9 +39,10 @@ class Statement:
     what the quantity can be at all (a share is in [0, 1]); an interval does not go beyond. level,
     sign: of a rank test and of the effect; share: of the data sets that have to show it; fewest:
     seeds or data sets that decide. spread: only the spread over seeds decides, even on the paper's
-    own networks. shown: quantity whose value is shown, where it is not the one that decides.
-    variant, decides: names of this reading (a template, as parts) and of the one that decides; ""
-    where all of them do. readings: the others.
+    own networks. shown: quantity whose value is shown, where it is not the one that decides;
+    remark: name of a function of the rows whose text is added. variant, decides: names of this
+    reading (a template, as parts) and of the one that decides; "" where all of them do. readings:
+    the others.
 
     What is known of it. reason: why we chose these limits, '' where they are printed; history: what
     they were before they were changed with the result in view; fixed: the commit that fixed them,
@@ -50,7 +51,8 @@ class Statement:
     formula, an exact zero), so that settings, data and seeds other than the paper's leave it its
     verdict. constructed: why it could not come out otherwise here, so that it is never counted as
     confirmed; zero: likewise where every value is exactly zero. extension: it is not in the paper:
-    a correction, or what the paper leaves to others. not_comparable: why neither outcome counts.
+    a correction, or what the paper leaves to others. not_comparable: why neither outcome counts;
+    disputed: why none does where readings or parts contradict each other.
     errata: root cause of a minor error, where it is refuted; contradicted: whatever other networks
     give. alternative: what would have to be so for it to be false.
     """
@@ -87,6 +89,7 @@ class Statement:
     fewest: int = 3
     spread: bool = False
     shown: str = ""
+    remark: str = ""
     variant: str = ""
     decides: str = ""
     readings: tuple[Statement, ...] = ()
@@ -99,6 +102,7 @@ class Statement:
     constructed: str = ""
     zero: str = ""
     not_comparable: str = ""
+    disputed: str = ""
     errata: str = ""
     contradicted: bool = False
     alternative: str = ""

@@ -22,6 +22,8 @@ from runner.stats.rows import RowError, columns_of, fields_of, named
 
 Reading = Callable[[pd.DataFrame], float]
 """One number of the rows of a part and seed, in the order of `along`."""
+Remark = Callable[[pd.DataFrame], str]
+"""A text about the rows that a statement reads."""
 Decision = Callable[[Statement, Tables], Claim]
 PAPERS_IMAGES = 0
 """In a column `images`: the paper's own; other numbers are random sets."""
@@ -42,11 +44,12 @@ class Quantity:
 class Functions:
     """What the rows of an experiment call by name.
 
-    quantities: of the rows of one part and seed. decisions: of a statement and all tables, for what
-    no row can say; reasons: why, by name.
+    quantities: of the rows of one part and seed. remarks: of all rows that a reading has.
+    decisions: of a statement and all tables, for what no row can say; reasons: why, by name.
     """
 
     quantities: dict[str, Quantity] = field(default_factory=dict)
+    remarks: dict[str, Remark] = field(default_factory=dict)
     decisions: dict[str, Decision] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -58,6 +61,11 @@ class Functions:
             return read
 
         return register
+
+    def remark(self, tell: Remark) -> Remark:
+        """Register a text by the name of its function."""
+        self.remarks[tell.__name__] = tell
+        return tell
 
     def decision(self, reason: str) -> Callable[[Decision], Decision]:
         """Register a test by the name of its function."""

@@ -9,7 +9,7 @@ a column "X without probes", with which only the scatter of the probes decides (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 
 import pandas as pd
@@ -18,8 +18,8 @@ from runner.contract import Claim, Statement, Tables, Verdict
 from runner.contract.records import Statistic
 from runner.stats import judge as rules
 from runner.stats.claims import DataSetRule, claim, contradicted, minor_error, together
-from runner.stats.evidence import DataSets
-from runner.stats.intervals import NAN, Values
+from runner.stats.evidence import DataSets, median
+from runner.stats.intervals import NAN, Values, joined
 from runner.stats.quantities import (
     WITHOUT_PROBES,
     Contrast,
@@ -63,11 +63,11 @@ def judge(
 
 def decided(row: Statement, tables: Tables, functions: Functions) -> Claim:
     """The verdict of a row's test, every variant with its own."""
-    named(f"{row.name}, test", row.test, (*TESTS, "constructed", *functions.decisions))
+    named(f"{row.name}, test", row.test, (*TESTS, *STATED, *functions.decisions))
     if row.test in functions.decisions:
         return functions.decisions[row.test](row, tables)
-    if row.test == "constructed":
-        return rules.constructed(row, row.constructed)
+    if row.test in STATED and not row.quantity:
+        return STATED[row.test](row, NAN)
     variants = {}
     for reading in (row, *row.readings):
         table = rows_of(reading, tables)
@@ -84,14 +84,25 @@ def decided(row: Statement, tables: Tables, functions: Functions) -> Claim:
 
 
 def decided_by(row: Statement, table: pd.DataFrame, functions: Functions) -> Claim:
-    """The verdict of a row's test on these rows."""
+    """The verdict of a row's test on these rows, with its remark about them."""
     if row.test in OF_TESTS:
-        return OF_TESTS[row.test](row, tests_of(row, table))
+        made = OF_TESTS[row.test](row, tests_of(row, table))
+    else:
+        made = _by_values(row, table, functions)
+    if not row.remark or table.empty:
+        return made
+    named(f"{row.name}, remark", row.remark, functions.remarks)
+    return replace(made, detail=joined(made.detail, functions.remarks[row.remark](table)))
+
+
+def _by_values(row: Statement, table: pd.DataFrame, functions: Functions) -> Claim:
     parts = parts_of(row, table)
     reader = Reader(row, functions)
     if len(table):
         reader.check(table, functions)
     values = {name: reader.values(part) for name, part in parts.items()}
+    if row.test in STATED:
+        return _stated(row, [value for of_part in values.values() for value in of_part])
     every = [value for of_part in values.values() for value in of_part if not math.isnan(value)]
     if row.zero and every and not any(every):
         return rules.constructed(row, row.zero)
@@ -109,6 +120,9 @@ def finished(row: Statement, made: Claim) -> Claim:
         made = contradicted(made, row.errata)
     elif row.errata:
         made = minor_error(made, row.errata)
+    if row.disputed and {"confirmed", "refuted"} <= set(made.variants.values()):
+        detail = joined(made.detail, row.disputed)
+        made = replace(made, verdict="not comparable", detail=detail, seeds_needed=NAN)
     if row.not_comparable and made.verdict in OPEN:
         detail = f"{made.detail}; {row.not_comparable}, under which it is {made.verdict}"
         return replace(made, verdict="not comparable", detail=detail, seeds_needed=NAN)
@@ -199,9 +213,31 @@ def _each(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
 
 
 def _data_sets(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
-    """Decided by one number of every data set, of the single part."""
-    numbers = {int(s): v for of_part in values.values() for s, v in of_part.by_unit.items()}
-    return _sets(row).compared(row, numbers)
+    """Decided by one number of every data set, part by part."""
+    made = {}
+    for name, of_part in values.items() or [("", Values({}, NAN))]:
+        numbers = {int(seed): of_part.by_unit[seed] for seed in sorted(of_part.by_unit)}
+        made[name] = _sets(row).compared(row, numbers)
+    return together(made)
+
+
+def _stated(row: Statement, values: Sequence[float]) -> Claim:
+    """What decides nothing, with the median of the values; not run without any."""
+    if not values:
+        return claim(row, "not run", detail="nothing measured")
+    made = STATED[row.test](row, median(dict(enumerate(values))))
+    if row.over == "rows":
+        return made
+    listed = ", ".join(f"{value:.3g}" for value in values)
+    return replace(made, detail=joined(f"values {listed}", made.detail))
+
+
+def _constructed(row: Statement, value: float) -> Claim:
+    return rules.constructed(row, row.constructed, value)
+
+
+def _not_comparable(row: Statement, value: float) -> Claim:
+    return claim(row, "not comparable", value, row.not_comparable)
 
 
 def _sets(row: Statement) -> DataSets:
@@ -278,6 +314,11 @@ OF_TESTS: Mapping[str, Callable[[Statement, Tests], Claim]] = {
     "unharmed": _unharmed,
     "shift": _shift,
 }
+STATED: Mapping[str, Callable[[Statement, float], Claim]] = {
+    "constructed": _constructed,
+    "not comparable": _not_comparable,
+}
+"""What a row says of itself, with the value that is shown next to it."""
 TESTS = (*OF_VALUES, *OF_TESTS)
 """Tests that a row can name: limits on a mean over seeds; a printed number; one value without
 chance; something that happens; limits in every seed of every part; one number of every data set;

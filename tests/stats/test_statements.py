@@ -128,6 +128,45 @@ def test_nothing_measured_is_not_run():
     assert verdict(says(test="constructed", constructed="so it is"), rows) == "true by construction"
 
 
+def test_what_a_row_says_of_itself_has_its_value():
+    given = {"constructed": "so it is", "not_comparable": "no step is printed"}
+    for test, why in zip(("constructed", "not comparable"), given.values(), strict=True):
+        (claim,) = judge([says(test=test, **given)], {"t": table(FAR)})
+        assert claim.statistic == 3.0 and why in claim.detail and "3.1" in claim.detail
+        assert verdict(says(test=test, **given), table([])) == "not run"
+
+
+def test_data_sets_are_counted_part_by_part():
+    rows = pd.concat([table(NEAR, kind="a"), table(FAR, kind="b")])
+    (claim,) = judge([says(test="data sets", high=2.0, parts="{kind}")], {"t": rows})
+    assert claim.verdict == "refuted" and claim.variants == {"a": "confirmed", "b": "refuted"}
+
+
+def test_readings_that_contradict_each_other_leave_it_open_where_the_row_says_so():
+    row = says(high=2.0, variant="{kind}", disputed="no range is printed")
+    for values, expected in ((NEAR, "confirmed"), (WIDE, "inconclusive"), (FAR, "not comparable")):
+        rows = pd.concat([table(NEAR, kind="a"), table(values, kind="b")])
+        (claim,) = judge([row], {"t": rows})
+        assert claim.verdict == expected
+        assert ("no range" in claim.detail) == (expected == "not comparable")
+    assert verdict(row, pd.concat([table(FAR, kind="a"), table(FAR, kind="b")])) == "refuted"
+
+
+def test_a_remark_tells_of_the_rows_that_decide():
+    functions = Functions()
+
+    @functions.remark
+    def counted(rows):
+        return f"{len(rows)} rows"
+
+    rows = pd.concat([table(NEAR, kind="a"), table(NEAR[:4], kind="b")])
+    row = says(high=2.0, variant="{kind}", decides="b", remark="counted")
+    (claim,) = judge([row], {"t": rows}, functions)
+    assert claim.detail.endswith("4 rows")
+    with refusal("counted", RowError):
+        judge([replace(row, remark="count")], {"t": rows}, functions)
+
+
 def test_parts_and_variants():
     rows = pd.concat(
         table(values, depth=depth, at=at)
