@@ -14,7 +14,7 @@ from runner.curvature.function.errors import MeasurementError
 
 CHANGED = (
     "the loss has changed since this operator was built ({:.6g}, now {:.6g} near its point): "
-    "weights, data, modes, or numbers that it reads; build a new one"
+    "weights, data (also of a loader that draws), modes, or numbers that it reads; build a new one"
 )
 
 

@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
+from runner.curvature.function.changes import CHANGED
 from runner.curvature.function.context import random_states
 from runner.curvature.function.data import (
     Batch,
@@ -28,6 +30,13 @@ from runner.curvature.function.weights import Rule, Weights
 T = TypeVar("T")
 CHECKED = 8
 """Examples of the first batch with which identities 0 and 1 are compared, at most."""
+DRAWN = (
+    "the loss of a pass over the data is another than that of the first ({:.6g}, now {:.6g}): a "
+    "loader that draws (augmentation, shuffle with drop_last) gives another matrix at each pass; "
+    "give a list of batches, list(loader)"
+)
+FITTED = 1e-2
+"""A loss below which examples are fitted: its roundings are relative to this."""
 LOOKED_AT = 8
 """Batches, and parts of each, that a loss may be infinite or undefined in before it is refused."""
 
@@ -81,6 +90,8 @@ class Data:
         """Whether examples with a finite loss were looked for."""
         self.evaluated: int | None = None
         """Examples of the largest piece whose loss is evaluated; None: whole batches."""
+        self.passes: dict[str, float] = {}
+        """The loss of the first pass, by what it was made for."""
         self.whole = False
         """Whether batches are not cut, since their loss is not a mean over their parts."""
 
@@ -254,6 +265,18 @@ class Data:
             else:
                 assert self.rule is not None
                 yield batch, self.rule(batch) / self.total
+
+    def compare_pass(self, kind: str, losses: Iterable[float]) -> None:
+        """Raises ValueError where the sum of the weighted losses of a pass over all data is not
+        that of the first pass of its kind: a loader may draw at random."""
+        if not self.settings.check:
+            return
+        now = math.fsum(losses)
+        first = self.passes.setdefault(kind, now)
+        eps = max(torch.finfo(t.dtype).eps for t in self.function.variables.values.values())
+        if abs(now - first) > 64 * eps * max(abs(first), FITTED):
+            text = CHANGED if self.listed else DRAWN
+            raise MeasurementError(text.format(first, now))
 
     def loss(self, point: Point) -> float:
         """The mean loss at a point."""

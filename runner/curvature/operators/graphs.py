@@ -108,13 +108,16 @@ class Graphs:
             return
         self.kept = {0: self.kept[0]} if 0 in self.kept else {}  # before others are made
         made = self._nothing(copies)
+        losses = []
         for piece in self.data.pieces(self.planned.chunk):
             with self._inside(made), second_derivatives(NETWORK):
                 graph = self._graph(made, self._repeated(piece, copies))
+                losses.append(piece.weight * float(graph.loss))
                 if self.planned.keep:
                     made.graphs[piece.place] = graph
                 yield graph
             del graph
+        self.data.compare_pass(self.part, losses)
         if self.planned.keep:
             self.kept[copies] = made  # all or none: a product may be interrupted
 

@@ -296,9 +296,12 @@ class FunctionOperator(SymmetricOperator):
         total = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
         with ONE_AT_A_TIME:
             self.changes.refuse(always=False)
+            losses = []
             for piece in self.data.pieces(self.planned.chunk):
-                found = self.function.gradient(Point(self.values), piece.batch).gradient
-                total.add_(found, alpha=piece.weight)
+                found = self.function.gradient(Point(self.values), piece.batch)
+                losses.append(piece.weight * float(found.loss))
+                total.add_(found.gradient, alpha=piece.weight)
+            self.data.compare_pass("gradient", losses)
         return total
 
     def batch_gradients(self) -> Iterator[tuple[int, float, Tensor]]:

@@ -67,12 +67,13 @@ def kept(value: Tensor) -> Tensor | GradientEdge:
 
 class HessianGraph:
     """The gradient of one batch's loss, times its weight, with its graph. Made inside of
-    `function.at`."""
+    `function.at`. loss: without its weight, as of `FactoredGraph`."""
 
     def __init__(self, function: Function, leaves: Values, batch: Batch, weight: float) -> None:
         self.wrt = list(leaves.values())
         with function.curved():
             loss = function.evaluate(batch)[1]
+        self.loss = loss.detach()
         slopes: Images = [None] * len(self.wrt)
         if loss.requires_grad:
             weighted = loss if weight == 1 else loss * weight
@@ -115,6 +116,7 @@ class FactoredGraph:
             return function.loss_of(tree_unflatten(given, spec), batch.target, wide)
 
         loss = loss_at(copies)
+        self.loss = loss.detach()
         if not copies or not loss.requires_grad:
             raise MeasurementError(NO_OUTPUT)
         slopes = torch.autograd.grad(

@@ -116,6 +116,28 @@ def test_a_loader_that_draws_is_read_with_other_draws():
     assert len(seen) > 1
 
 
+@pytest.mark.filterwarnings("ignore:memory_budget is")
+@pytest.mark.parametrize("draw", ["augmentation", "a batch that is left out"])
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_a_loader_that_draws_other_examples_is_refused_at_its_next_pass(draw, part):
+    class Drawn:
+        def __iter__(self):
+            order = torch.randperm(len(X))[:8]
+            noise = 1e-3 * torch.randn(len(X), 3)
+            x = X + noise if draw == "augmentation" else X
+            return iter(zip(x[order].split(4), Y[order].split(4), strict=True))
+
+    operator, v = hessian(net(), Drawn(), part=part, memory_budget=600), torch.ones(31).double()
+    operator @ v
+    for again in (lambda: operator @ v, operator.gradient, operator.gradient):
+        try:
+            again()
+        except ValueError as error:
+            assert "a loader that draws" in str(error)
+            return
+    pytest.fail("passes over other data went unnoticed")
+
+
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize("sizes", [(2, 3, 4), (2,), (1,), (1, 4, 4)])
 def test_a_loss_of_one_value_for_each_example_in_small_batches(sizes, check):
