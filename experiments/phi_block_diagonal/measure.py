@@ -15,7 +15,7 @@ from experiments.phi_block_diagonal.dense import dense_curvature
 from experiments.phi_block_diagonal.networks import INPUTS, network
 from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 from runner.contract import Cell, Context, Table
-from runner.curvature.function.groups import Layout, layout
+from runner.curvature.function.groups import ParameterGroups, parameter_groups
 
 Row = dict[str, Any]
 PARTITIONS = ("layer", "neuron", "parameter", "output neuron")
@@ -61,7 +61,7 @@ def curvature(
     model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, ctx: Context
 ) -> dict[str, list[Row]]:
     """Rows of phi, of layers and of certificate of a network at one step."""
-    parameters = layout(model, None)
+    parameters = parameter_groups(model, None)
     hessian, gauss_newton = dense_curvature(model, x, y)
     with torch.no_grad():
         output = model(x)
@@ -104,7 +104,7 @@ def phi_row(squares: Tensor, label: Tensor) -> Row:
     return row
 
 
-def layer_rows(hessian: Tensor, parameters: Layout) -> list[Row]:
+def layer_rows(hessian: Tensor, parameters: ParameterGroups) -> list[Row]:
     """Trace and norms of each layer's block."""
     rows = []
     for name, group in parameters.groups.items():
@@ -123,7 +123,7 @@ def layer_rows(hessian: Tensor, parameters: Layout) -> list[Row]:
 
 
 def flat_loss(
-    model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, parameters: Layout
+    model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, parameters: ParameterGroups
 ) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     """The loss as a function of all parameters in one vector, and that vector."""
     named = parameters.parameters
@@ -151,23 +151,23 @@ def blocks_of(label: Tensor) -> list[Tensor]:
     return list(known[order].split(sizes.tolist()))
 
 
-def labels(layout: Layout, partition: str) -> Tensor:
+def labels(parameters: ParameterGroups, partition: str) -> Tensor:
     """The block of every parameter, -1 for what is left out. A neuron: what goes into one output of
     a layer, with its bias; "output neuron": those of the last layer, all other parameters held
     fixed."""
     if partition == "output neuron":
-        neurons = labels(layout, "neuron")
-        *_, last = layout.groups.values()
+        neurons = labels(parameters, "neuron")
+        *_, last = parameters.groups.values()
         of_last = neurons[last]
         label = torch.full_like(neurons, -1)
         label[last] = of_last - of_last.min()
         return label
     if partition == "parameter":
-        return torch.arange(layout.size)
+        return torch.arange(parameters.size)
     blocks = []
     start = 0
-    for names in layout.members.values():
-        shapes = [layout.parameters[name].shape for name in names]
+    for names in parameters.members.values():
+        shapes = [parameters.parameters[name].shape for name in names]
         outputs = max(shape[0] for shape in shapes)
         for shape in shapes:
             inputs = math.prod(shape[1:])

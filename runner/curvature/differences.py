@@ -27,7 +27,7 @@ from runner.curvature.function.function import Point, leaves_of, moved
 from runner.curvature.function.identities import in_double, noise
 from runner.curvature.function.vectors import Flat, divided, joined, norm
 from runner.curvature.graphs.dag import Dag
-from runner.curvature.graphs.state import untouched
+from runner.curvature.graphs.state import model_as_before
 from runner.curvature.operators.checked import rounding
 from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.operators.products import FactoredGraph, outputs_at
@@ -85,7 +85,7 @@ class GraphDifferences(Differences):
     @contextmanager
     def _quiet(self) -> Iterator[None]:
         wide = double_precision(self.record) if self.wide else nullcontext()
-        with torch.inference_mode(False), torch.enable_grad(), untouched(), wide:
+        with torch.inference_mode(False), torch.enable_grad(), model_as_before(), wide:
             yield
 
     def at(self, step: float, centre: float = 0.0) -> Difference:

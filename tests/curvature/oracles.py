@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from runner.curvature.function.groups import layout
+from runner.curvature.function.groups import parameter_groups
 
 Blocks = dict[tuple[str, str], Tensor]
 
@@ -75,7 +75,7 @@ def flat_function(
     """Output as a function of the flat vector of the named parameters, by default those of an
     operator, and that vector."""
     known = dict(module.named_parameters())
-    chosen = layout(module, None).parameters if names is None else names
+    chosen = parameter_groups(module, None).parameters if names is None else names
     named = {name: known[name] for name in chosen}
     args, kwargs = arguments(given)
 

@@ -10,7 +10,7 @@ from experiments.phi_block_diagonal.measure import curvature, labels
 from experiments.phi_block_diagonal.networks import network
 from runner.contract import Context
 from runner.curvature import ParameterOperator
-from runner.curvature.function.groups import layout
+from runner.curvature.function.groups import parameter_groups
 from runner.run.config import preview
 from tests.draws import normal, seeded
 from tests.experiments.tables import changed, claims_of, grid
@@ -43,7 +43,7 @@ def test_phi_of_every_partition_against_plain_sums(architecture, residual):
     assert rows[0]["blocks"] == len(operator.groups)
     by = {r["partition"]: r for r in rows if r["part"] == "hessian"}
     for name, row in by.items():
-        label = labels(layout(model, None), name)
+        label = labels(parameter_groups(model, None), name)
         known = label >= 0
         total = float(h[known][:, known].square().sum())
         assert row["phi"] == pytest.approx(1 - inside(h, label) / total)

@@ -19,7 +19,7 @@ from runner.curvature.estimators.estimate import (
     on_sphere,
     rademacher,
     squares_of,
-    student,
+    student_factor,
     unit,
 )
 from runner.curvature.function.errors import first_not_finite
@@ -203,7 +203,7 @@ def root_mean(images: Tensor) -> Estimate:
     if mean == 0:
         return Estimate(0.0, 0.0, count)
     deviation = float(squares.values.std())
-    error = deviation / math.sqrt(count) * student(count - 1)
+    error = deviation / math.sqrt(count) * student_factor(count - 1)
     error_of_root = error / (2 * math.sqrt(mean))
     scale = 2.0**squares.exponent
     return Estimate.if_finite(squares.root_mean, error_of_root * scale, count)

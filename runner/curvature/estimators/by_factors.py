@@ -11,18 +11,14 @@ from torch import Tensor
 from runner.curvature.estimators.estimate import on_sphere
 from runner.curvature.estimators.factors import OutputFactors, TensorPart
 from runner.curvature.estimators.probes import MAX_STEPS, Probes
-from runner.curvature.estimators.ratios import (
-    Asked,
-    Measured,
-    Pair,
-    Square,
-)
+from runner.curvature.estimators.ratios import Asked, Measured, Square
 from runner.curvature.estimators.singular_values import (
     Directions,
     Leading,
     leading_singular_values,
     partner,
 )
+from runner.curvature.operators.symmetric import Pair
 
 PROBES = 8
 """On each node to begin with. Root mean square errors of R and D over seeds: 2.3 and 4.3 % in an

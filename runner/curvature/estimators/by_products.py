@@ -13,15 +13,9 @@ from runner.curvature.estimators.by_factors import SWEPT
 from runner.curvature.estimators.estimate import on_sphere
 from runner.curvature.estimators.factors import TensorPart
 from runner.curvature.estimators.probes import MAX_STEPS, Probes
-from runner.curvature.estimators.ratios import (
-    Asked,
-    Measured,
-    Pair,
-    Square,
-    spectral_norm,
-)
+from runner.curvature.estimators.ratios import Asked, Measured, Square, spectral_norm
 from runner.curvature.estimators.singular_values import partner
-from runner.curvature.operators.symmetric import SymmetricOperator
+from runner.curvature.operators.symmetric import Pair, SymmetricOperator
 
 WITHOUT_FACTORS = 30
 """Probes on each node to begin with: the Gauss-Newton part is estimated, too."""

@@ -126,7 +126,7 @@ FEW = 12
 """Components of a node below which signs are too often the same, up to the sign of all."""
 
 
-def student(freedom: int) -> float:
+def student_factor(freedom: int) -> float:
     """The 97.5 % point of Student's t over that of the normal distribution.
 
     From 3 degrees of freedom on by Fisher's expansion, 0.7 % too small there and less above: errors

@@ -15,9 +15,10 @@ from torch import Tensor
 from runner.curvature.estimators.eigenpairs import eigenpair_search
 from runner.curvature.estimators.estimate import full, numbers
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
-from runner.curvature.estimators.samples import Samples, student
+from runner.curvature.estimators.samples import Samples, student_quantile
 from runner.curvature.estimators.work import ENDED, Work
 from runner.curvature.function.errors import MeasurementError, require_counts
+from runner.curvature.operators.symmetric import Pair
 from runner.curvature.operators.weighing import ASK
 from runner.curvature.removed import refuses_removed
 from runner.curvature.result import Estimated
@@ -25,11 +26,10 @@ from runner.curvature.result import Estimated
 WHOLE = 512
 """Up to this size the matrix of every batch is computed, and every number is exact."""
 
-Pair = tuple[str, str]
 Statistic = Callable[[Tensor], float]
 
 
-class Measured(NamedTuple):
+class OfShares(NamedTuple):
     """A number as a function of the shares of the batches, and its own error."""
 
     statistic: Statistic
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
     relative: float = 0.0
 
 
-Found = dict[str, Measured]
+Found = dict[str, OfShares]
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +64,9 @@ class BatchEstimate(Estimated):
 
     @property
     def half(self) -> float:
-        return math.hypot(student(self.batches - 1) * self.error, 1.96 * self.estimator_error)
+        return math.hypot(
+            student_quantile(self.batches - 1) * self.error, 1.96 * self.estimator_error
+        )
 
     def summary(self) -> str:
         if self.reason:
@@ -181,7 +183,7 @@ def _shares(weights: Sequence[float], count: int) -> Tensor:
     return given / given.sum()
 
 
-def _jackknife(measured: Measured, shares: Tensor) -> BatchEstimate:
+def _jackknife(measured: OfShares, shares: Tensor) -> BatchEstimate:
     """Delete-one-batch jackknife for batches of these shares."""
     value = measured.statistic(shares)
     count = len(shares)
@@ -251,16 +253,16 @@ class _Exact(_Batches):
     def steps(self) -> Iterator[None]:
         total = yield from _matrices(self.of_batches)
         self.found = _eigenvalues(total, [0.0] * self.k)
-        self.found["trace"] = Measured(partial(_mean, total.diagonal(dim1=1, dim2=2).sum(1)))
+        self.found["trace"] = OfShares(partial(_mean, total.diagonal(dim1=1, dim2=2).sum(1)))
         blocks = {(v, w): total[:, self.groups[v], self.groups[w]] for v, w in self.pairs}
         self.found |= _between({pair: partial(_norm, block) for pair, block in blocks.items()}, {})
         for v, w in self.pairs:
-            self.found[f"D[{v}, {w}]"] = Measured(partial(_stable_rank, blocks[v, w]))
+            self.found[f"D[{v}, {w}]"] = OfShares(partial(_stable_rank, blocks[v, w]))
         if self.smooth:
             flat = yield from _matrices(self.smooth)
             for v, w in self.pairs:
                 gauss_newton = flat[:, self.groups[v], self.groups[w]]
-                self.found[f"gap[{v}, {w}]"] = Measured(partial(_gap, blocks[v, w], gauss_newton))
+                self.found[f"gap[{v}, {w}]"] = OfShares(partial(_gap, blocks[v, w], gauss_newton))
 
 
 def _matrices(operators: list[Symmetric]) -> Generator[None, None, Tensor]:
@@ -309,7 +311,7 @@ def _eigenvalues(matrices: Tensor, errors: list[float]) -> Found:
     """The largest ones of the mean of the matrices, which are given with these errors."""
     found = {}
     for i, error in enumerate(errors):
-        found[f"lambda_{i + 1}"] = Measured(partial(_eigenvalue, matrices, i), error)
+        found[f"lambda_{i + 1}"] = OfShares(partial(_eigenvalue, matrices, i), error)
     return found
 
 
@@ -322,13 +324,13 @@ def _between(norms: dict[Pair, Statistic], relative: dict[Pair, float]) -> Found
     """R and C of all pairs of groups; relative: errors of R."""
     found: Found = {}
     for v, w in norms:
-        found[f"R[{v}, {w}]"] = Measured(norms[v, w], relative=relative.get((v, w), 0.0))
+        found[f"R[{v}, {w}]"] = OfShares(norms[v, w], relative=relative.get((v, w), 0.0))
         if v != w:
             ends = (v, w), (v, v), (w, w)
             off, first, second = (relative.get(pair, 0.0) for pair in ends)
             error = math.hypot(off, first / 2, second / 2)
             coupling = partial(_coupling, norms[v, w], norms[v, v], norms[w, w])
-            found[f"C[{v}, {w}]"] = Measured(coupling, relative=error)
+            found[f"C[{v}, {w}]"] = OfShares(coupling, relative=error)
     return found
 
 
@@ -397,7 +399,7 @@ class _Sketch(_Batches):
                 traces[b] += float((z * images).sum()) / self.count
                 total = total + float(self.shares[b]) * images
             samples.add(z, total)
-        self.found["trace"] = Measured(partial(_mean, traces), samples.deviation)
+        self.found["trace"] = OfShares(partial(_mean, traces), samples.deviation)
 
     def _norms(self) -> Iterator[None]:
         """‖H[h, g]‖² = wᵀAw, A[b, c] = mean of (H_b z)[h]ᵀ(H_c z)[h] over vectors z on group g."""

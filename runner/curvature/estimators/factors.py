@@ -25,17 +25,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from runner.curvature.estimators.singular_values import AT_ONCE
 from runner.curvature.function.errors import second_derivatives
 from runner.curvature.function.modes import Operations
 from runner.curvature.graphs.dag import INPUT, Dag
 from runner.curvature.graphs.derivatives import differentiable_value, refuse_cut_backwards
 from runner.curvature.graphs.losses import repeated
-
-Products = dict[str, Tensor]
+from runner.curvature.operators.symmetric import Products
 
 
 @dataclass(frozen=True)
-class Perturbed:
+class PerturbedNetwork:
     """The network's output as a function of perturbations of every example at some nodes, (B, ...)
     each, at zero.
 
@@ -49,12 +49,12 @@ class Perturbed:
     still: dict[str, Tensor] = field(default_factory=dict)
     in_place: frozenset[str] = frozenset()
 
-    def copies(self, dag: Dag, count: int) -> Perturbed:
+    def copies(self, dag: Dag, count: int) -> PerturbedNetwork:
         """The same for `count` copies of the batch; what no perturbation moves is not computed
         again."""
         nodes = tuple(self.leaves)
         still = {name: repeated(value, count) for name, value in self.still.items()}
-        return Perturbed.of(dag, still[INPUT], nodes, self.in_place, still)
+        return PerturbedNetwork.of(dag, still[INPUT], nodes, self.in_place, still)
 
     @classmethod
     def of(
@@ -64,7 +64,7 @@ class Perturbed:
         nodes: tuple[str, ...],
         in_place: frozenset[str] = frozenset(),
         still: Mapping[str, Tensor] | None = None,
-    ) -> Perturbed:
+    ) -> PerturbedNetwork:
         leaves: dict[str, Tensor] = {}
         values = {INPUT: x, **(still or {})}
         kept = {}
@@ -92,7 +92,7 @@ class OutputFactors:
     order one whatever the size of the loss. Where the loss Hessian is zero, the factors have no
     rows."""
 
-    def __init__(self, network: Perturbed, loss_hessian: Tensor) -> None:
+    def __init__(self, network: PerturbedNetwork, loss_hessian: Tensor) -> None:
         leaves = network.leaves
         output = network.output
         self.nodes = tuple(leaves)
@@ -166,12 +166,11 @@ def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:
 
 
 COPIES = 8
-FEW = 4
 ENOUGH = 4e8
 """Forward operations that keep one thread busy: smaller networks take up to COPIES directions at
 once, which are the probes of a node (an MLP of width 256: 1.1 times as fast as with 4). Larger ones
-take FEW, so that a convolution reads its weights once for all of them (ResNet-18 on 8 x 8 maps: 1.5
-times as fast)."""
+take AT_ONCE, so that a convolution reads its weights once for all of them (ResNet-18 on 8 x 8 maps:
+1.5 times as fast)."""
 
 
 class TensorPart:
@@ -187,7 +186,7 @@ class TensorPart:
         dag: Dag,
         x: Tensor,
         y: Tensor,
-        network: Perturbed,
+        network: PerturbedNetwork,
         operations: float,
         memory_budget: int,
     ) -> None:
@@ -207,9 +206,9 @@ class TensorPart:
         # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is
         # not known here.
         room = max(1, memory_budget // (8 * max(1, kept)))
-        at_once = max(FEW, min(COPIES, ENOUGH // max(operations, 1.0)))
+        at_once = max(AT_ONCE, min(COPIES, ENOUGH // max(operations, 1.0)))
         self.copies = int(min(room, at_once))
-        self._sizes = tuple(sorted({1, min(FEW, self.copies), self.copies}))
+        self._sizes = tuple(sorted({1, min(AT_ONCE, self.copies), self.copies}))
         self._pulled: dict[int, tuple[Products, Products]] = {}
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:

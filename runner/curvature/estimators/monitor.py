@@ -166,7 +166,7 @@ class Monitor:
         began = time.monotonic()
         row: Row = {"step": step}
         try:
-            with untouched(self.module, self.seed is None):
+            with module_as_before(self.module, self.seed is None):
                 row |= self._numbers()
         except MeasurementError as error:
             if not self.rows:
@@ -228,7 +228,7 @@ def _number(value: Any) -> float:
 
 
 @contextmanager
-def untouched(module: nn.Module, evaluation: bool) -> Iterator[None]:
+def module_as_before(module: nn.Module, evaluation: bool) -> Iterator[None]:
     """Modes, buffers, gradients and random states afterwards are what they were before.
 
     `module.eval()` is not called: layers that override it write to their weights.

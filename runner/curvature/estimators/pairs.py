@@ -12,11 +12,11 @@ from runner.curvature.estimators.ratios import (
     InterLayerMetrics,
     Measured,
     Measurement,
-    Pair,
     Square,
     pair_metrics,
     spectral_norm,
 )
+from runner.curvature.operators.symmetric import Pair
 
 
 def metrics_of_blocks(

@@ -16,13 +16,13 @@ from runner.curvature.estimators.ratios import (
     InterLayerMetrics,
     Measured,
     Measurement,
-    Pair,
     pair_metrics,
     relative_error,
     undefined,
 )
 from runner.curvature.estimators.singular_values import Leading, SharedSubspaces
 from runner.curvature.estimators.work import ENDED
+from runner.curvature.operators.symmetric import Pair
 
 MAX_STEPS = 40
 """Of a search for singular values."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.estimate import Estimate, skewed, student
+from runner.curvature.estimators.estimate import Estimate, skewed, student_factor
 from runner.curvature.estimators.work import Work
+from runner.curvature.operators.symmetric import Pair
 from runner.curvature.plots import frame, plot_map
 from runner.curvature.result import Result
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-Pair = tuple[str, str]
 
 MOST_PROBES = 4096
 """On each node, whatever error is asked for."""
@@ -60,7 +60,7 @@ def relative_error(terms: Sequence[tuple[float, Square]]) -> float:
     if not influence:
         return 0.0
     variance = math.fsum(float(i.var()) / len(i) for i in influence.values())
-    return math.sqrt(variance) * student(sum(len(i) - 1 for i in influence.values()))
+    return math.sqrt(variance) * student_factor(sum(len(i) - 1 for i in influence.values()))
 
 
 QUANTITIES = ("R", "C", "D", "gap", "gauss_newton", "tensor")

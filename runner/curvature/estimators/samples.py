@@ -123,6 +123,6 @@ def gamma_interval(value: float, freedom: float, widening: float = 1.0) -> tuple
     return value * ends[0] ** widening, value * ends[1] ** widening
 
 
-def student(freedom: float) -> float:
+def student_quantile(freedom: float) -> float:
     """The 97.5 % point of Student's t."""
     return float(stdtrit(freedom, 0.975))

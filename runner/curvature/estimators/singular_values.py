@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.estimate import numbers
-from runner.curvature.estimators.factors import FEW
+from runner.curvature.operators.symmetric import Pair
 
-Pair = tuple[str, str]
+AT_ONCE = 4
+"""Directions of one product that cost little more than one."""
 Directions = Mapping[Pair, Tensor]
 """(v, w): a direction on w; what the block A[v,w] makes of it is an image on v."""
 
@@ -214,11 +215,11 @@ class SharedSubspaces:
         over the nodes; yields before each step.
 
         At each node, all pairs with it that are not yet as close as asked take a half step
-        together, in products of FEW directions or more at once: first their leading vectors there,
-        then their second ones. sigma_1 is approached from below. Its standard error is half the
-        bound of Kato and Temple, or STEPS times the last step where that is less (the bound says
-        too much of close singular values), but never below an eighth of the bound (a sequence that
-        stands still need not be near)."""
+        together, in products of AT_ONCE directions or more at once: first their leading vectors
+        there, then their second ones. sigma_1 is approached from below. Its standard error is half
+        the bound of Kato and Temple, or STEPS times the last step where that is less (the bound
+        says too much of close singular values), but never below an eighth of the bound (a sequence
+        that stands still need not be near)."""
         found |= {pair: self.leading(pair) for pair in pairs}
         worth = min(NEW, math.sqrt(tolerance) / 2)  # sigma_1 gains the square of what lies outside
         for _ in range(most):
@@ -244,7 +245,7 @@ class SharedSubspaces:
                 vectors.append(mixing[:, -2:].mT.flip(0) @ self.images[other][node])
         firsts = [rows[0] for rows in vectors if len(rows) > 0]
         seconds = [rows[1] for rows in vectors if len(rows) > 1]
-        few = [*firsts, *seconds[: max(0, FEW - len(firsts))]]
+        few = [*firsts, *seconds[: max(0, AT_ONCE - len(firsts))]]
         return [u for u in few if float(u.norm()) > 0]
 
     def _spectrum(self, v: str, w: str) -> tuple[Tensor, Tensor]:

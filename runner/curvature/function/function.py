@@ -39,7 +39,7 @@ from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves,
 from runner.curvature.function.variables import Parameters, Perturbations
 from runner.curvature.function.vectors import Images, Values, divided, joined
 
-Loss = Callable[[Any, Any], Tensor]
+LossFunction = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]
 MANY = 1 << 18
 """Variables from which on a graph of convolutions is made for products with one vector."""
@@ -67,7 +67,7 @@ class Function:
     def __init__(
         self,
         module: nn.Module,
-        loss: Loss | None,
+        loss: LossFunction | None,
         variables: Parameters | Perturbations,
         pick: Pick = None,
         seed: int | None = None,

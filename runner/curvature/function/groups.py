@@ -16,7 +16,7 @@ GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterGroups:
     """The parameters in the order of the flat vector, complex ones as pairs of real numbers;
     groups[name]: their slice; members[name]: names of each group."""
 
@@ -29,8 +29,8 @@ class Layout:
         return sum(p.numel() for p in self.parameters.values())
 
 
-def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
-    """The layout of `groups`: {name: pattern or patterns}, or patterns that name themselves.
+def parameter_groups(module: nn.Module, groups: GroupSpec | None) -> ParameterGroups:
+    """The parameters in `groups`: {name: pattern or patterns}, or patterns that name themselves.
 
     A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob
     of either ("block*.weight", where * crosses dots). None: one group for each module that has
@@ -84,7 +84,7 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
         name: known[name] for names in found.values() for name in names
     }
     members = {group: tuple(names) for group, names in found.items()}
-    return Layout(parameters, slices_of(sizes), members)
+    return ParameterGroups(parameters, slices_of(sizes), members)
 
 
 def _numbers(names: Iterable[str], known: Mapping[str, Tensor]) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.function.errors import MeasurementError, some
-from runner.curvature.function.groups import GroupSpec, layout
+from runner.curvature.function.groups import GroupSpec, parameter_groups
 from runner.curvature.function.layers import Nodes, Pick, chosen, picked, submodules
 from runner.curvature.function.perturbed import Perturbed, placed_by
 from runner.curvature.function.trees import slices_of, tree_flatten, tree_unflatten
@@ -30,7 +30,7 @@ class Parameters:
     noun = "group"
 
     def __init__(self, module: nn.Module, groups: GroupSpec | None) -> None:
-        found = layout(module, groups)
+        found = parameter_groups(module, groups)
         self.groups = found.groups
         self.members = found.members
         known = dict(module.named_parameters())
@@ -81,7 +81,7 @@ def _padding_rows(module: nn.Module, originals: Mapping[str, Tensor]) -> dict[st
 
 
 Kind = tuple[tuple[int, ...], torch.dtype, torch.device]
-Record = dict[str, Kind]
+Kinds = dict[str, Kind]
 """Shape, dtype and device of each call's output."""
 T = TypeVar("T")
 
@@ -147,9 +147,9 @@ class Perturbations:
 
     def settle(
         self,
-        whole: Record,
+        whole: Kinds,
         examples: int,
-        fewer: Callable[[], Iterator[tuple[Record, int]]],
+        fewer: Callable[[], Iterator[tuple[Kinds, int]]],
         outputs: Callable[[], tuple[Values, int, Values]],
     ) -> None:
         """Shapes of the perturbations, from outputs with all examples and, in turn, with fewer of

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from runner.curvature.estimators.by_factors import PROBES, SWEPT, FactorMetrics
 from runner.curvature.estimators.by_products import ProductMetrics
-from runner.curvature.estimators.factors import OutputFactors, Perturbed, TensorPart
+from runner.curvature.estimators.factors import OutputFactors, PerturbedNetwork, TensorPart
 from runner.curvature.estimators.operator import own_generator
 from runner.curvature.estimators.pairs import ExactMetrics, Metrics, metrics_of_blocks
 from runner.curvature.estimators.ratios import (
@@ -44,7 +44,6 @@ from runner.curvature.estimators.ratios import (
     Asked,
     InterLayerMetrics,
     Measurement,
-    Pair,
     require_error,
 )
 from runner.curvature.graphs.blocks import split_blocks
@@ -58,6 +57,7 @@ from runner.curvature.graphs.derivatives import (
 )
 from runner.curvature.graphs.memory import MEMORY_BUDGET, plan_chunk
 from runner.curvature.graphs.state import differentiable, undisturbed
+from runner.curvature.operators.symmetric import Pair
 from runner.curvature.operators.users import LayerOperator
 
 AFFORDABLE = 3.0
@@ -174,7 +174,7 @@ def _cheapest(
     probes = PROBES
     if asked.error is not None:
         probes = max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / asked.error**2)))
-    network = Perturbed.of(dag, x, names, evaluation.in_place)
+    network = PerturbedNetwork.of(dag, x, names, evaluation.in_place)
     operations = network.moving
     by_probes = 3 * operations * len(names) * (probes + (SWEPT if asked.ranks else 0))
     tensor = TensorPart(dag, x, y, network, operations, memory_budget)

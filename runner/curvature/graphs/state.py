@@ -29,7 +29,7 @@ _INSIDE: list[bool] = []
 
 
 @contextmanager
-def untouched() -> Iterator[None]:
+def model_as_before() -> Iterator[None]:
     """Restores buffers of the modules that are called, and the random state, when the block ends.
 
     What a call keeps in Python attributes is the user's. Inside another such block nothing is kept
@@ -69,7 +69,7 @@ def hooked(module: nn.Module) -> bool:
     )
 
 
-def modules_of(dag: Dag) -> dict[str, nn.Module]:
+def named_modules_of(dag: Dag) -> dict[str, nn.Module]:
     """The modules of the nodes and the loss, by name."""
     owners = {name: dag.nodes[name].fn for name in dag.order} | {"loss": dag.loss.fn}
     found: dict[str, nn.Module] = {}
@@ -88,7 +88,7 @@ def measuring(dag: Dag) -> Iterator[None]:
     require_dag(dag)
     if not _INSIDE:
         refuse_autocast(_devices(dag))
-    with torch.inference_mode(False), torch.enable_grad(), full_precision(), untouched():
+    with torch.inference_mode(False), torch.enable_grad(), full_precision(), model_as_before():
         yield
 
 
@@ -109,7 +109,7 @@ def _devices(dag: Dag) -> set[str]:
     Raises MeasurementError for weights that are not there.
     """
     found = {"cpu"}
-    for name, module in modules_of(dag).items():
+    for name, module in named_modules_of(dag).items():
         for p in (p for p in module._parameters.values() if p is not None):
             found.add(p.device.type)
             if isinstance(p, nn.parameter.UninitializedParameter):

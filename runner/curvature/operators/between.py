@@ -23,15 +23,10 @@ from runner.curvature.estimators.pairs import (
     Metrics,
     metrics_of_blocks,
 )
-from runner.curvature.estimators.ratios import (
-    Asked,
-    InterLayerMetrics,
-    Measurement,
-    Pair,
-    require_error,
-)
+from runner.curvature.estimators.ratios import Asked, InterLayerMetrics, Measurement, require_error
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.operators.operator import FunctionOperator
+from runner.curvature.operators.symmetric import Pair
 from runner.curvature.removed import refuses_removed
 
 FEW_COLUMNS = 512

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from runner.curvature.function.data import Batch, layouts
 from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.function.function import Function, NotScalar, Point, gradients
-from runner.curvature.function.variables import Perturbations, Record, kind_of
+from runner.curvature.function.variables import Kinds, Perturbations, kind_of
 from runner.curvature.function.vectors import Values
 from runner.curvature.function.weights import adds_up
 from runner.curvature.operators.checked import Verdicts
@@ -109,7 +109,7 @@ def record_layers(function: Function, data: Data) -> None:
     if layout is not None and layout.examples == 1:
         batch, layout = layout.doubled(batch)
 
-    def fewer() -> Iterator[tuple[Record, int]]:
+    def fewer() -> Iterator[tuple[Kinds, int]]:
         if layout is None or layout.examples < 2:
             return
         n = layout.examples

@@ -16,7 +16,7 @@ from torch import nn
 from runner.curvature import Dag, split_blocks
 from runner.curvature.estimators.by_factors import FactorMetrics
 from runner.curvature.estimators.by_products import ProductMetrics
-from runner.curvature.estimators.factors import OutputFactors, Perturbed
+from runner.curvature.estimators.factors import OutputFactors, PerturbedNetwork
 from runner.curvature.estimators.ratios import Asked
 from runner.curvature.operators.symmetric import SymmetricOperator
 from tests.curvature.cases import linear, make
@@ -88,7 +88,7 @@ def test_intervals_of_inter_layer_metrics_cover(name, method, seeds):
     dag, x, y, nodes = NETWORKS[name]()
     split = split_blocks(dag, x, y, nodes)
     hessian, tensor = Dense(split.total, nodes), Dense(split.tensor, nodes)
-    network = Perturbed.of(dag, x, nodes)
+    network = PerturbedNetwork.of(dag, x, nodes)
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
     curved = set(nodes) - {dag.order[-1]}
     pairs = list(combinations_with_replacement(nodes, 2))

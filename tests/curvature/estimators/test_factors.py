@@ -12,9 +12,9 @@ from torch import nn
 import runner.curvature.estimators.by_factors as by_factors
 import runner.curvature.graphs.metrics as metrics
 from runner.curvature import Dag, graph_metrics, split_blocks
-from runner.curvature.estimators.estimate import on_sphere, student
-from runner.curvature.estimators.factors import FEW, _fitting
-from runner.curvature.estimators.singular_values import SharedSubspaces
+from runner.curvature.estimators.estimate import on_sphere, student_factor
+from runner.curvature.estimators.factors import _fitting
+from runner.curvature.estimators.singular_values import AT_ONCE, SharedSubspaces
 from runner.curvature.function.modes import Operations
 from tests.curvature.cases import ALL, X, Y, block, graph, linear, make
 from tests.curvature.estimators.matrices import METRICS, exact_metrics, symmetric
@@ -200,7 +200,7 @@ def test_without_ranks_only_the_stable_rank_is_missing(no_exact_blocks):
 def test_students_factor():
     points = {1: 12.7062, 2: 4.3027, 5: 2.5706, 7: 2.3646, 15: 2.1314, 60: 2.0003}
     for freedom, point in points.items():
-        assert 1.959964 * student(freedom) == pytest.approx(point, rel=2e-3)
+        assert 1.959964 * student_factor(freedom) == pytest.approx(point, rel=2e-3)
 
 
 def test_probes_without_a_generator_leave_torchs_random_stream(no_exact_blocks):
@@ -246,7 +246,7 @@ def test_sweeps_take_directions_together_and_end_exactly():
     every = list(combinations_with_replacement(sizes, 2))
     for _ in spaces.sweeps(found, every, 1e-8, 40):
         pass
-    assert sum(calls) >= (FEW - 1) * len(calls)
+    assert sum(calls) >= (AT_ONCE - 1) * len(calls)
     for pair in every:
         norm = float(torch.linalg.matrix_norm(blocks[pair], 2))
         assert found[pair].value == pytest.approx(norm, rel=1e-7)

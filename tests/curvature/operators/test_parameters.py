@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.curvature import ParameterOperator, inter_layer_metrics
-from runner.curvature.function.groups import layout
+from runner.curvature.function.groups import parameter_groups
 from tests.curvature.cases import Own, with_backward
 from tests.curvature.operators.test_operators import CROSS, data, halves, mlp
 from tests.curvature.oracles import PARTS, parameter_matrix, relative
@@ -55,8 +55,8 @@ def test_groups_of_frozen_parameters_a_submodule_called_module_and_a_name_with_b
     assert relative(frozen.dense(), dense[at, at]) < 1e-11
     assert not root.module.weight.requires_grad
     net = nn.ModuleDict({"a[0]": nn.Linear(2, 2), "a0": nn.Linear(2, 1)})
-    assert layout(net, ["a[0]"]).members == {"a[0]": ("a[0].weight", "a[0].bias")}
-    assert layout(net, {"all": "a*"}).size == 9
+    assert parameter_groups(net, ["a[0]"]).members == {"a[0]": ("a[0].weight", "a[0].bias")}
+    assert parameter_groups(net, {"all": "a*"}).size == 9
 
 
 def test_groups_without_components_are_left_out_or_refused():
