@@ -17,7 +17,7 @@ from pathlib import Path
 
 from runner.contract import Claim
 from runner.contract.records import Statistic
-from runner.report.score import Score
+from runner.stats.score import Score
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "columns.md"

@@ -18,9 +18,9 @@ from runner.report.compare import by_way
 from runner.report.formatting import COUNTED
 from runner.report.manifest import read_manifest
 from runner.report.papers import known_papers
-from runner.report.reference import WAYS
-from runner.report.score import has_one_digit
 from runner.report.summary import Answers, mean_of
+from runner.stats.numbers import WAYS
+from runner.stats.score import has_one_digit
 from runner.store.archive import published_cells
 from runner.store.tables import read_json
 

@@ -168,6 +168,17 @@ class Claim:
     alternative: str = column(
         "what would be so if it were false; the judge does not confirm it then", default=""
     )
+    low: float = column("lower end of its 95 % interval over seeds", default=NAN)
+    high: float = column("upper end of that interval", default=NAN)
+    n: int = column("its seeds", default=0)
+    p: float = column(
+        "two-sided p of the mean against a limit, or p of the equivalence test with a number",
+        default=NAN,
+    )
+    detectable: float = column(
+        "smallest distance from the limit, or from the printed number, that would have been found",
+        default=NAN,
+    )
 
 
 def decide(holds: bool | None) -> Verdict:

@@ -26,8 +26,9 @@ from runner.contract import (
 from runner.report import compare
 from runner.report.reference import Numbers
 from runner.report.scope import Scope
-from runner.report.score import Score
 from runner.stats.intervals import NAN, joined
+from runner.stats.score import Score
+from runner.stats.scorecard import scorecard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -238,7 +239,7 @@ def _scorecard(measured: pd.DataFrame, material: Material) -> pd.DataFrame:
     if material.printed is None:
         return _empty(SCORES)
     scope = material.scope
-    return compare.scorecard(measured, material.printed, scope.reason, "; ".join(scope.lost))
+    return scorecard(measured, material.printed, scope.reason, "; ".join(scope.lost))
 
 
 def _statistics_table(analysis: Analysis, scope: Scope, failures: Failures) -> pd.DataFrame:

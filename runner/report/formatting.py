@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from runner.report.rows import Row
-from runner.report.score import has_one_digit
+from runner.stats.score import has_one_digit
 
 MOST_ROWS = 60
 """Rows of a table; the rest is in the CSV files."""

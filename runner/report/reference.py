@@ -1,200 +1,20 @@
-"""Files of published values, experiments/reference/<paper>/numbers.csv: one row a value.
-
-`experiment` says whose tables have the measured value. `mean` and `std` have the digits that are
-printed ("2.50"), `upper_bound` a printed bound in the place of a mean, and `n_seeds` how many seeds
-they are of. `statistic` says how the value is made from them (blank: their mean). `way` says how it
-is measured here (`WAYS`). `results` is its place in the authors' public results
-(`unrounded/results.csv`), whose standard deviation counts where the paper prints none. `margin` and
-`margin_reason` say how far another value may lie from it and still be the same ("rounding" for the
-rounding of the print; blank for the default of `judge.margin_of`), `fixed` in which commit that was
-decided, and whether before or after the first result;
-`constructed` says why the row could not come out otherwise. `table`, `where` and `quantity` say how
-the value is read (`runner.stats.rows`). Every other column is a key (`metric` always).
-"""
+"""Where the printed numbers, statements and sentences of the papers are: experiments/reference."""
 
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from runner.stats.rows import resolution
+from runner.stats.numbers import read_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
 REFERENCE = Path(__file__).resolve().parents[2] / "experiments" / "reference"
-"""Folder of the papers' values."""
-WAYS = ("as described", "authors' configuration", "recovered protocol")
-"""Ways to a number: by the paper's description; with initial networks and data order from the
-authors' public code; by a protocol that was found by a search over the published values. They are
-counted apart."""
-VALUE_COLUMNS = (
-    *("mean", "std", "upper_bound", "n_seeds", "way", "statistic", "results", "results_std"),
-    *("margin", "margin_reason", "fixed", "constructed", "table", "where", "quantity"),
-    *("source", "note"),
-)
-BIBLIOGRAPHIC = ("experiment",)
-"""Keys that say where a value is printed, not which value it is; measured values need not carry
-them."""
-ROUNDING = "rounding"
-MEAN = "mean over seeds"
-NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class Printed:
-    """One published value. results_std: population std of the authors' public results; resolution,
-    std_resolution: half a unit of the last printed digit of mean and std."""
-
-    mean: float
-    std: float
-    bound: float
-    n: int
-    way: str
-    statistic: str
-    results_std: float
-    margin: str
-    constructed: str
-    source: str
-    note: str
-    resolution: float
-    std_resolution: float
-
-
-def read_reference(path: Path, experiment: str = "") -> pd.DataFrame:
-    """A reference file, every cell as text (so that the printed digits are not lost).
-
-    experiment: whose rows are read, of a file with that column; keys that none of them has are left
-    out.
-
-    Raises ValueError with one line for an unreadable file, missing columns, a row of another
-    length, a number that is none, a negative std, or a row with neither mean nor upper_bound.
-    """
-    import pandas as pd
-
-    try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            rows = [row for row in csv.reader(stream) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
-    header = []
-    if rows:
-        header = [name.strip() for name in rows[0]]
-    for column in ("metric", "mean"):
-        if column not in header:
-            raise ValueError(
-                f"{path}: expected a column {column!r}, "
-                f"found {', '.join(header) or 'an empty file'}"
-            )
-    if len(set(header)) < len(header):
-        raise ValueError(f"{path}: column names repeat: {', '.join(header)}")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            raise ValueError(
-                f"{path}, row {number}: expected {len(header)} fields, found {len(row)}"
-            )
-        try:
-            published(dict(zip(header, row, strict=True)))
-        except ValueError as error:
-            raise ValueError(f"{path}, row {number}: {error}") from None
-    table = of_experiment(pd.DataFrame(rows[1:], columns=header, dtype=str), experiment)
-    if "results" in header:
-        beside = [folder / "unrounded" / "results.csv" for folder in path.parents[:2]]
-        known = unrounded(next((place for place in beside if place.is_file()), beside[0]))
-        table["results_std"] = [str(known[place][1]) if place else "" for place in table["results"]]
-    return table
-
-
-def of_experiment(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """The rows of an experiment, without keys that none of them has."""
-    if not experiment or "experiment" not in table:
-        return table
-    table = table[table["experiment"] == experiment].drop(columns="experiment")
-    blank = [c for c in table if c not in VALUE_COLUMNS and (table[c] == "").all()]
-    return table.drop(columns=blank).reset_index(drop=True)
-
-
-def published(row: Mapping[str, str]) -> Printed:
-    """The paper's side of a reference row; ValueError for numbers that are none."""
-    mean, std, bound = (_number(row, column) for column in ("mean", "std", "upper_bound"))
-    if math.isnan(mean) and math.isnan(bound):
-        raise ValueError("expected a mean or an upper_bound, found neither")
-    if std < 0:
-        raise ValueError(f"expected std of zero or more, found {row['std']}")
-    if row.get("way", "").strip() not in ("", *WAYS):
-        raise ValueError(f"expected a way among {', '.join(WAYS)}, found {row['way']}")
-    seeds = _number(row, "n_seeds")
-    if not math.isnan(seeds) and (seeds < 1 or seeds != int(seeds)):
-        raise ValueError(f"expected n_seeds as a whole number above zero, found {row['n_seeds']}")
-    margin = row.get("margin", "").strip()
-    if margin not in ("", ROUNDING) and not _number(row, "margin") >= 0:
-        raise ValueError(
-            f"expected a margin of zero or more, or {ROUNDING!r}, found {row['margin']}"
-        )
-    return Printed(
-        mean=mean,
-        std=std,
-        bound=bound,
-        n=1 if math.isnan(seeds) else int(seeds),
-        way=row.get("way", "").strip(),
-        statistic=row.get("statistic", "").strip() or MEAN,
-        results_std=_number(row, "results_std"),
-        margin=margin,
-        constructed=row.get("constructed", "").strip(),
-        source=row.get("source", ""),
-        note=row.get("note", ""),
-        resolution=resolution(row["mean"]),
-        std_resolution=resolution(row.get("std", "")),
-    )
-
-
-def _number(row: Mapping[str, str], column: str) -> float:
-    text = row.get(column, "").strip()
-    if not text:
-        return NAN
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"expected a number in column {column}, found {text!r}") from None
-    if not math.isfinite(value):
-        raise ValueError(f"expected a finite number in column {column}, found {text!r}")
-    return value
-
-
-@cache
-def unrounded(path: Path) -> dict[str, tuple[float, float]]:
-    """ "file:place" -> (mean, population std) of the authors' public results; {} without such a
-    file."""
-    if not path.is_file():
-        return {}
-    with open(path, newline="", encoding="utf-8") as stream:
-        return {
-            f"{row['file']}:{row['place']}": (float(row["mean"]), float(row["std"]))
-            for row in csv.DictReader(stream)
-        }
-
-
-def text_of(value: Any) -> str:
-    """A key as canonical text: 8, 8.0 and '8' are equal, as are True and 'true'; NaN is ''."""
-    text = str(value).strip()
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        if text.lower() in ("true", "false"):
-            return text.lower()
-        return text
-    if number.is_nan():
-        return ""
-    if number.is_finite():
-        return str(number.normalize())
-    return text
+"""A folder for each paper: numbers.csv, statements.csv, texts.csv."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +25,8 @@ class Numbers:
     experiment: str = ""
 
     def read(self) -> pd.DataFrame:
-        """`read_reference`."""
-        return read_reference(self.path, self.experiment)
+        """`read_numbers`."""
+        return read_numbers(self.path, self.experiment)
 
 
 def numbers_of(name: str) -> Numbers | None:

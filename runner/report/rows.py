@@ -20,8 +20,8 @@ from runner.contract import Claim
 from runner.report.labels import row_label
 from runner.report.papers import anchors
 from runner.report.reasons import why_not
-from runner.report.score import Score, population_std
 from runner.stats.intervals import joined
+from runner.stats.score import Score, population_std
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.contract import Experiment
 from runner.report.formatting import COUNTED
-from runner.report.reference import text_of
+from runner.stats.numbers import text_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -162,6 +162,12 @@ COMMANDS: Mapping[str, Command] = {
         "runner.run.audit:audit_command",
         "PLACE",
     ),
+    "judge": Command(
+        "any paper's statements and numbers, decided from tables",
+        "runner.run.judge:judge_command",
+        "ROWS... TABLES",
+        keys="runner.run.judge:Judging",
+    ),
     "diagnose": Command(
         "the same engine on a network of your own",
         "runner.diagnose.command:diagnose_command",

@@ -270,6 +270,20 @@ def quantile(level: float, df: float) -> float:
     return float(norm.ppf(0.5 + level / 2) if math.isinf(df) else t.ppf(0.5 + level / 2, df))
 
 
+def two_sided(statistic: float, df: float) -> float:
+    """P(|T| >= |statistic|)."""
+    from scipy.stats import t
+
+    return float(2 * t.sf(abs(statistic), df))
+
+
+def one_sided(statistic: float, df: float) -> float:
+    """P(T >= statistic)."""
+    from scipy.stats import t
+
+    return float(t.sf(statistic, df))
+
+
 def fewest(decides: Callable[[int], bool]) -> float:
     """The smallest number n >= 2 with decides(n), which stays true from there on; inf beyond
     `MOST`."""

@@ -26,9 +26,10 @@ seeds stands next to it (`Claim.other_seeds`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from runner.contract import Claim, Statement, Verdict, decide
 from runner.stats.claims import (
@@ -64,8 +65,10 @@ from runner.stats.intervals import (
     joined,
     lost_text,
     margin_of as margin_of,
+    one_sided,
     paired as paired,
     seeds_for_limit,
+    two_sided,
     withheld,
 )
 
@@ -86,6 +89,15 @@ class Decision(NamedTuple):
 
     verdict: Verdict
     seeds_needed: float = NAN
+
+
+class Against(NamedTuple):
+    """What parts are compared with. measures: sample -> its interval, p and sensitivity; never: why
+    it may be that no number of seeds decides."""
+
+    measures: Callable[[Sample], dict[str, Any]]
+    threshold: str = ""
+    never: str = "the mean lies on the limit"
 
 
 def bound(
@@ -118,7 +130,8 @@ def bound(
     over_seeds = {name: _limited(statement, s, level, known) for name, s in samples.items()}
     facts = {} if statement.chosen else _facts(same, samples)
     by_facts = {name: Decision(decide(statement.holds(v))) for name, v in facts.items()}
-    made = _joined(statement, samples, over_seeds | by_facts, facts, over=over)
+    against = Against(partial(_against_limit, statement))
+    made = _joined(statement, samples, over_seeds | by_facts, facts, against, over)
     return _as_facts(made, facts, by_facts, over_seeds)
 
 
@@ -167,7 +180,8 @@ def number(
     # the limits of the equivalence test, so that the part nearest to one of them is shown
     within = replace(statement, low=printed - margin, high=printed + margin)
     deciding = {name: facts[name] for name in by_facts}
-    made = _joined(within, samples, over_seeds | by_facts, deciding, threshold, never=never)
+    against = Against(partial(_against_number, statement, margin=margin), threshold, never)
+    made = _joined(within, samples, over_seeds | by_facts, deciding, against)
     made = _as_facts(made, facts, by_facts, over_seeds)
     if not identical:
         return made
@@ -203,13 +217,42 @@ def _by_probes(
     return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
 
 
-def _nearest(statement: Statement, values: Mapping[str, float]) -> float:
-    """The value of the part nearest to a limit of the statement; NaN where there is none."""
+def _nearest(statement: Statement, values: Mapping[str, float]) -> str | None:
+    """The part whose value is nearest to a limit of the statement; None where there is none."""
+    known = [name for name, value in values.items() if not math.isnan(value)]
+    return min(known, key=lambda name: _apart(statement, values[name]), default=None)
+
+
+def _apart(statement: Statement, value: float) -> float:
+    """How far a value is from the nearest limit."""
     limits = [limit for limit in (statement.low, statement.high) if math.isfinite(limit)]
-    known = [value for value in values.values() if not math.isnan(value)]
-    if not known:
-        return NAN
-    return min(known, key=lambda value: min((abs(value - x) for x in limits), default=0.0))
+    return min((abs(value - limit) for limit in limits), default=0.0)
+
+
+def _against_limit(statement: Statement, sample: Sample) -> dict[str, float]:
+    """Interval of a mean, its two-sided p against the nearest limit, and how far from it the mean
+    would have to be."""
+    low, high = interval_of(statement, sample, LEVEL)
+    least, most = sample.interval(LEVEL)
+    p = NAN
+    if sample.error > 0:
+        p = two_sided(_apart(statement, sample.mean) / sample.error, sample.n - 1)
+    return {"n": sample.n, "low": low, "high": high, "p": p, "detectable": (most - least) / 2}
+
+
+def _against_number(statement: Statement, sample: Sample, margin: float) -> dict[str, float]:
+    """Interval of a mean, the p of its equivalence test with a printed one, and the smallest
+    difference that would have been refuted."""
+    theirs = Sample.printed(statement.number, statement.std, statement.n)
+    found = equal(sample, theirs, margin)
+    difference = found.difference
+    low, high = interval_of(statement, sample, LEVEL)
+    p = NAN
+    if difference.error > 0:
+        inside = (margin - abs(difference.value) * difference.unit) / difference.error
+        p = one_sided(inside / difference.unit, difference.df)
+    detectable = margin + (found.high - found.low) / 2
+    return {"n": sample.n, "low": low, "high": high, "p": p, "detectable": detectable}
 
 
 def _as_facts(
@@ -270,7 +313,8 @@ def exact(statement: Statement, parts: Mapping[str, float] | float, detail: str 
         return claim(statement, "not run", detail=detail, variants=variants)
     verdict = overall(list(verdicts.values()))
     deciding = {name: named[name] for name, one in verdicts.items() if one == verdict}
-    value = _nearest(limits, deciding)
+    part = _nearest(limits, deciding)
+    value = NAN if part is None else deciding[part]
     lost = sum(not math.isfinite(value) for value in named.values())
     detail = joined(lost_text(lost, len(named)), detail)
     return claim(statement, verdict, value, detail, variants=variants)
@@ -324,12 +368,11 @@ def _joined(
     samples: Mapping[str, Sample],
     decided: Decisions,
     facts: Mapping[str, float],
-    threshold: str = "",
+    against: Against,
     over: str = "seeds",
-    never: str = "the mean lies on the limit",
 ) -> Claim:
     """One claim from the samples and verdicts of its parts. facts: values that decide a part in
-    the place of its mean; never: why it may be that no number of seeds decides."""
+    the place of its mean."""
     verdicts = {name: one.verdict for name, one in decided.items()}
     verdict = overall(list(verdicts.values()))
     values = {name: sample.mean for name, sample in samples.items()} | dict(facts)
@@ -342,18 +385,21 @@ def _joined(
     total = lost + sum(sample.n for sample in samples.values())
     undecided = [one.seeds_needed for one in decided.values() if one.verdict == "inconclusive"]
     needed = [seeds for seeds in undecided if not math.isnan(seeds)]
+    part = _nearest(statement, deciding)
     made = claim(
         statement,
         verdict,
-        _nearest(statement, deciding),
+        NAN if part is None else deciding[part],
         joined(lost_text(lost, total), text),
-        threshold=threshold,
+        threshold=against.threshold,
         variants=verdicts if len(verdicts) > 1 else {},
     )
+    if part is not None:
+        made = replace(made, **against.measures(samples[part]))
     if verdict != "inconclusive" or not needed:
         return made
     seeds = max(needed)
-    return replace(made, seeds_needed=seeds, undecidable=never if math.isinf(seeds) else "")
+    return replace(made, seeds_needed=seeds, undecidable=against.never if math.isinf(seeds) else "")
 
 
 def _described(statement: Statement, name: str, sample: Sample) -> str:

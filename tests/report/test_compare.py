@@ -8,7 +8,8 @@ import pytest
 
 from runner.contract import Claim
 from runner.report import compare
-from runner.report.reference import read_reference
+from runner.stats.numbers import read_numbers
+from runner.stats.scorecard import scorecard
 from tests.errors import refusal
 
 HEADER = "experiment,arch,checkpoint,metric,mean,std,upper_bound,n_seeds,source,note"
@@ -35,7 +36,7 @@ def reference(tmp_path):
     def read(*rows, header=HEADER):
         path = tmp_path / "reference.csv"
         path.write_text("\n".join([header, *rows, ""]))
-        return read_reference(path)
+        return read_numbers(path)
 
     return read
 
@@ -46,7 +47,7 @@ def score(reference):
 
     def scored(printed, values, reason="", **keys):
         found = measured(values=values, **keys)
-        return compare.scorecard(found, reference(row(printed)), reason).iloc[0]
+        return scorecard(found, reference(row(printed)), reason).iloc[0]
 
     return scored
 
@@ -119,7 +120,7 @@ def test_margins_are_fixed_in_the_reference(reference):
     ]
     values = {"rho": [-0.021, -0.019, -0.02], "count": [6.0] * 3, "starts": [3000.0] * 3}
     found = pd.concat(measured(metric, of) for metric, of in values.items())
-    scores = compare.scorecard(found, reference(*rows, header=header))
+    scores = scorecard(found, reference(*rows, header=header))
     assert list(scores.verdict) == ["reproduced", "not reproduced", "true by construction"]
     assert list(scores.margin)[:2] == pytest.approx([0.02, 0.5]) and scores.reason[2] == "an input"
     with refusal("expected a number in column margin"):
@@ -157,7 +158,7 @@ def test_other_criteria(reference):
 
     def scores(*means):
         rows = zip(means, places, strict=True)
-        return compare.scorecard(
+        return scorecard(
             found, reference(*(row(f"{mean},0.1,", "plain", c, "d") for mean, c in rows))
         )
 
@@ -171,7 +172,7 @@ def test_other_criteria(reference):
 def test_repeated_values_are_said_to_be_no_row_of_their_own(reference):
     values = {"plain": [1.0, 1.1, 0.9], "twin": [1.0, 1.1, 0.9], "other": [1.0, 1.2, 0.9]}
     found = pd.concat(measured(values=v, arch=arch) for arch, v in values.items())
-    scores = compare.scorecard(found, reference(*(row("1.0,0.05,", arch) for arch in values)))
+    scores = scorecard(found, reference(*(row("1.0,0.05,", arch) for arch in values)))
     assert ["no independent row" in r for r in scores.reason] == [False, True, False]
 
 
@@ -202,7 +203,7 @@ def test_ways_are_counted_apart(reference):
     rows = "gap,a,1.0,0.1,,5,as described", "gap,b,1.0,0.1,,5,recovered protocol"
     values = {"a": [2.0, 2.1, 2.2], "b": [1.0, 1.01, 0.99]}
     found = pd.concat(measured(values=v, arch=arch) for arch, v in values.items())
-    counts = compare.by_way(compare.scorecard(found, reference(*rows, header=f"{MORE}way")))
+    counts = compare.by_way(scorecard(found, reference(*rows, header=f"{MORE}way")))
     assert list(counts) == ["as described", "recovered protocol"]
     assert counts["as described"]["not reproduced"] == 1
     assert counts["recovered protocol"]["reproduced"] == 1
@@ -217,7 +218,7 @@ def test_the_authors_results_give_the_std_that_is_not_printed(reference, tmp_pat
     rows = reference("gap,a,1.0,,,5,exp:a/gap", "gap,b,1.0,,,5,", header=f"{MORE}results")
     values = [1, 1.001, 1.002, 1.003, 1.004]
     found = pd.concat(measured(values=values, arch=arch) for arch in "ab")
-    scores = compare.scorecard(found, rows)
+    scores = scorecard(found, rows)
     assert list(scores.verdict) == ["inconclusive", "reproduced"]
     assert scores.results_std[0] == 0.4 and "public results" in scores.reason[0]
     assert scores.standard_error[0] == pytest.approx(0.2, rel=1e-3)  # 0.4 √(5/4) / √5
@@ -262,8 +263,8 @@ def test_of_fewer_seeds_than_the_papers_the_networks_are_not_the_same(score):
 
 def test_seeds_that_are_missing_leave_nothing_decided(reference):
     found, printed = measured(values=[1.0, 1.01, 0.99]), reference(row("1.0,0.1,"))
-    assert compare.scorecard(found, printed).verdict[0] == "reproduced"
-    lost = compare.scorecard(found, printed, lost="2 of 5 seeds missing (45, 46)").iloc[0]
+    assert scorecard(found, printed).verdict[0] == "reproduced"
+    lost = scorecard(found, printed, lost="2 of 5 seeds missing (45, 46)").iloc[0]
     assert lost.verdict == "inconclusive" and lost.reason.startswith("2 of 5 seeds missing")
     assert lost.equivalence == "reproduced"
 
@@ -271,28 +272,28 @@ def test_seeds_that_are_missing_leave_nothing_decided(reference):
 def test_equal_values_keep_no_order(reference):
     rows = reference(row("1.0,0.1,", "a"), row("2.0,0.1,", "b"))
     found = pd.concat(measured(arch=arch) for arch in "ab")
-    assert list(compare.scorecard(found, rows).order_kept) == [0, 0]
+    assert list(scorecard(found, rows).order_kept) == [0, 0]
 
 
 def test_keys_match_as_numbers_and_blank_keys_match_anything(reference):
     header = HEADER.replace("arch", "depth")
     rows = reference(row("1.0,,", "8"), row("1.0,,", ""), row("1.0,,", "9"), header=header)
-    scores = compare.scorecard(measured(depth=8.0).drop(columns="arch"), rows)
+    scores = scorecard(measured(depth=8.0).drop(columns="arch"), rows)
     assert list(scores.verdict) == ["reproduced", "reproduced", "not run"]
 
 
 def test_values_that_keys_do_not_tell_apart_are_never_averaged(reference):
     two = pd.concat(measured(checkpoint=c) for c in ("init", "final"))
     rows = reference(row("1.0,,"), row("2.0,,", checkpoint="final"))
-    assert list(compare.scorecard(two, rows).verdict) == ["reproduced", "not reproduced"]
-    lacking = compare.scorecard(two.drop(columns="checkpoint"), rows)
+    assert list(scorecard(two, rows).verdict) == ["reproduced", "not reproduced"]
+    lacking = scorecard(two.drop(columns="checkpoint"), rows)
     assert set(lacking.verdict) == {"inconclusive"}
-    twice = compare.scorecard(pd.concat([measured()] * 2), rows)
+    twice = scorecard(pd.concat([measured()] * 2), rows)
     assert twice.reason[0].startswith("several measured values")
-    once = compare.scorecard(two[:3].drop(columns="checkpoint"), rows)
+    once = scorecard(two[:3].drop(columns="checkpoint"), rows)
     assert set(once.reason) == {"measured values do not say checkpoint"}
     with refusal("missing seed"):
-        compare.scorecard(two.drop(columns="seed"), rows)
+        scorecard(two.drop(columns="seed"), rows)
 
 
 MALFORMED = """
@@ -315,9 +316,9 @@ def test_malformed_files_get_one_line(tmp_path, case):
     text, _, message = case.partition(" | ")
     path.write_text(text.replace(";", "\n"))
     with refusal(f"{path}.*{message}"):
-        read_reference(path)
+        read_numbers(path)
     with refusal("cannot be read"):
-        read_reference(tmp_path / "absent.csv")
+        read_numbers(tmp_path / "absent.csv")
 
 
 def test_claims_table():

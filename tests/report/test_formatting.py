@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from runner.contract import Claim, Statement
-from runner.report.compare import claims_table, scorecard
+from runner.report.compare import claims_table
 from runner.report.formatting import place_rows
 from runner.report.labels import row_label
 from runner.report.manifest import TYPES
@@ -18,6 +18,7 @@ from runner.report.rows import number_row, population, read_rows, rows_of, state
 from runner.report.summary import summary
 from runner.report.write import with_json
 from runner.stats import judge
+from runner.stats.scorecard import scorecard
 from tests.errors import refusal
 
 

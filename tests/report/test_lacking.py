@@ -8,11 +8,11 @@ import pytest
 
 from runner.contract import Statement
 from runner.report.collect import with_lacking
-from runner.report.compare import scorecard
 from runner.report.departures import Lacking, lacking, scope_of
 from runner.report.scope import Scope
 from runner.run.config import build_job
 from runner.stats import judge
+from runner.stats.scorecard import scorecard
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats as scipy_stats
 
 from runner.contract import CLAIM_VERDICTS, Statement, decide
-from runner.report.score import z_of
 from runner.stats import Statistic, judge
 from runner.stats.claims import LOST, WHOLE
 from runner.stats.intervals import (
@@ -23,6 +22,7 @@ from runner.stats.intervals import (
     welch,
 )
 from runner.stats.judge import Evidence, by_seed, median
+from runner.stats.score import z_of
 from tests.errors import refusal
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from experiments.dag.protocol.scores import jackknife
 from runner import stats
-from runner.report.compare import scorecard
 from runner.stats import judge
 from runner.stats.intervals import Part, Sample, lost_text
 from runner.stats.judge import Evidence
+from runner.stats.scorecard import scorecard
 from tests.slow import slow
 from tests.stats.test_judge import says
 

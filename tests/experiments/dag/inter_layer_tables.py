@@ -11,9 +11,9 @@ from experiments.dag.exp6 import measure as exp6
 from experiments.printed import statements
 from runner.contract import Context, analyse, measure
 from runner.curvature import verify
-from runner.report.compare import scorecard
 from runner.report.reference import numbers_of
 from runner.run.config import build_job
+from runner.stats.scorecard import scorecard
 from tests.experiments.tables import claims_of, grid, joined
 
 SEEDS = (42, 43, 44, 45, 46)

@@ -9,9 +9,9 @@ import pytest
 
 from experiments.dag.protocol.authors import Results, by_value
 from runner.contract import Statement
-from runner.report.reference import read_reference, unrounded
 from runner.results import load
 from runner.run import config
+from runner.stats.numbers import read_numbers, unrounded
 from tests import ROOT
 from tests.experiments.tables import claims_of
 
@@ -112,7 +112,7 @@ def test_decay_of_untrained_resnets():
 
 
 def test_printed_means_round_their_results():
-    table = read_reference(REFERENCE / "dag" / "numbers.csv")
+    table = read_numbers(REFERENCE / "dag" / "numbers.csv")
     known = unrounded(REFERENCE / "unrounded" / "results.csv")
     rows = table[(table["results"] != "") & (table["mean"] != "")]
     assert len(rows)

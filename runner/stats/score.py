@@ -1,4 +1,4 @@
-"""One row of the scorecard: a published value (`runner.report.reference`), what was measured, and
+"""One row of the scorecard: a published value (`runner.stats.numbers`), what was measured, and
 what `runner.stats.judge` says of the two."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.contract.records import column
-from runner.report.reference import NAN, ROUNDING, Printed
 from runner.stats import judge
 from runner.stats.intervals import Difference, Part, Sample, joined, lost_text, withheld
+from runner.stats.numbers import NAN, ROUNDING, Printed
 
 Row = Mapping[str, Any]
 

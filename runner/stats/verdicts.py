@@ -1,0 +1,138 @@
+"""Verdicts on the rows of any paper, from any tables: one table of statements and numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from runner.contract import Claim, Statement, Tables
+from runner.stats.intervals import NAN
+from runner.stats.numbers import VALUE_COLUMNS
+from runner.stats.quantities import Functions, Reader, parts_of, rows_of
+from runner.stats.rows import RowError, check_query
+from runner.stats.scorecard import scorecard
+from runner.stats.statements import SAME, judge
+
+COLUMNS = (
+    *("row", "place", "verdict", "value", "low", "high", "criterion", "n", "p"),
+    *("detectable", "seeds_needed", "parts", "reason"),
+)
+"""Of the table: the interval is that of 95 % over seeds; the other columns as in claims.csv."""
+AGAINST = ("refuted", "not reproduced")
+"""Verdicts against a paper."""
+
+
+def verdicts(
+    statements: Iterable[Statement],
+    numbers: pd.DataFrame | None,
+    tables: Tables,
+    functions: Functions | None = None,
+) -> pd.DataFrame:
+    """One row a statement and a printed number, with `COLUMNS`.
+
+    numbers: of `runner.stats.numbers.read_numbers`, with the columns table, where and quantity.
+    """
+    rows = [_of_claim(claim) for claim in judge(statements, tables, functions)]
+    if numbers is not None:
+        scores = scorecard(values_of(numbers, tables, functions or Functions()), numbers)
+        keys = [c for c in numbers if c in scores and c not in VALUE_COLUMNS]
+        rows += [_of_score(score, keys) for score in scores.to_dict("records")]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def values_of(numbers: pd.DataFrame, tables: Tables, functions: Functions) -> pd.DataFrame:
+    """Values to compare with printed numbers: one row a seed, with the keys of the numbers that the
+    table has, too."""
+    keys = [c for c in numbers if c not in (*VALUE_COLUMNS, "metric")]
+    read = ["metric", "table", "where", "quantity"]
+    missing = [column for column in read if column not in numbers]
+    if missing:
+        raise RowError(f"numbers: expected the columns {', '.join(read)}, missing {missing[0]}")
+    found: list[dict[str, Any]] = []
+    for metric, table, where, quantity in numbers[read].drop_duplicates().to_numpy():
+        if not table or not quantity:
+            raise RowError(f"numbers, metric {metric}: expected a table and a quantity, found none")
+        check_query(where, f"numbers, metric {metric}, where")
+        shared = [key for key in keys if table in tables and key in tables[table]]
+        row = Statement(
+            name=f"metric {metric}",
+            text="",
+            table=table,
+            where=where,
+            quantity=quantity,
+            parts=" ".join(f"{{{key}}}" for key in shared),
+        )
+        rows = rows_of(row, tables)
+        reader = Reader(row, functions)
+        if len(rows):
+            reader.check(rows, functions)
+        for part in parts_of(row, rows).values():
+            about = {"metric": metric} | {key: part.rows[key].iloc[0] for key in shared}
+            about["paired"] = SAME in part.rows and bool(part.rows[SAME].all())
+            about["rounding_std"] = 0.0 if about["paired"] else NAN
+            by_seed = reader.values(part).by_unit
+            found += [{**about, "seed": seed, "value": v} for seed, v in by_seed.items()]
+    columns = ["metric", "seed", "value"]
+    return pd.DataFrame(found) if found else pd.DataFrame(columns=columns)
+
+
+def _of_claim(claim: Claim) -> dict[str, Any]:
+    parts = json.dumps(dict(claim.variants), ensure_ascii=False) if claim.variants else ""
+    return {
+        "row": claim.name,
+        "place": claim.where,
+        "verdict": claim.verdict,
+        "value": claim.statistic,
+        "low": claim.low,
+        "high": claim.high,
+        "criterion": claim.threshold,
+        "n": claim.n,
+        "p": claim.p,
+        "detectable": claim.detectable,
+        "seeds_needed": claim.seeds_needed,
+        "parts": parts,
+        "reason": claim.detail,
+    }
+
+
+def _of_score(score: dict[Any, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Of a printed number, the interval is that of the difference, 90 %, around our mean."""
+    named = [str(score[k]) if k == "metric" else f"{k}={score[k]}" for k in keys if score[k]]
+    return {
+        "row": " ".join(named),
+        "place": score["source"],
+        "verdict": score["verdict"],
+        "value": score["measured_mean"],
+        "low": score["paper_mean"] + score["low"],
+        "high": score["paper_mean"] + score["high"],
+        "criterion": f"{score['paper_mean']:g} ± {score['margin']:.3g}",
+        "n": score["n"],
+        "p": NAN,
+        "detectable": score["detectable"],
+        "seeds_needed": score["seeds_needed"],
+        "parts": "",
+        "reason": score["reason"],
+    }
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """The table as Markdown, without the long columns, and how many rows have each verdict."""
+    counts = table["verdict"].value_counts()
+    counted = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    columns = [column for column in COLUMNS if column not in ("parts", "reason")]
+    lines = [f"{len(table)} rows: {counted}.", "", _line(columns), _line(["---"] * len(columns))]
+    lines += [_line(map(_cell, row)) for row in table[columns].itertuples(index=False)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if value != value else f"{value:.4g}"
+    return str(value).replace("|", "\\|")
