@@ -75,15 +75,44 @@ COLUMNS = 5
 def shared_legend(figure: Figure, *, columns: int | None = None, most: int = COLUMNS) -> None:
     """One legend below all panels, every label once; without `columns` in rows of about equal
     length, of at most so many entries."""
-    entries: dict[str, Any] = {}
+    from matplotlib.legend_handler import HandlerTuple
+
+    entries: dict[str, dict[Any, Any]] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
+            entries.setdefault(label, {}).setdefault(_shape(handle), handle)
     if entries:
         names = [named(label) for label in entries]
         rows = -(-len(names) // most)
         even = columns or -(-len(names) // rows)
-        figure.legend(list(entries.values()), names, loc="outside lower center", ncols=even)
+        handles: list[Any] = []
+        for shapes in entries.values():
+            first, *others = shapes.values()
+            handles.append((first, *others) if others else first)
+        together: dict[Any, Any] = {tuple: HandlerTuple(ndivide=None, pad=0.2)}
+        figure.legend(
+            handles,
+            names,
+            loc="outside lower center",
+            ncols=even,
+            handler_map=together,
+        )
+
+
+def _shape(handle: Any) -> Any:
+    """The mark of a legend entry: marks of several shapes under one label are shown together."""
+    if hasattr(handle, "get_marker"):
+        return handle.get_marker()
+    if hasattr(handle, "get_paths") and handle.get_paths():
+        return handle.get_paths()[0].vertices.tobytes()
+    return None
+
+
+def ticks_up_to(ax: Axes, most: float) -> None:
+    """No tick of the y axis beyond what the quantity can be, where notes need the room."""
+    low, high = ax.get_ylim()
+    ax.set_yticks([tick for tick in ax.get_yticks() if low <= tick <= min(most, high)])
+    ax.set_ylim(low, high)
 
 
 LETTER = 0.061

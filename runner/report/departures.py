@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from runner.contract import Experiment
+from runner.report.labels import label
 from runner.report.scope import STAND_IN, Departure, Scope
 from runner.store.cells import Stored, within
 from runner.store.identity import digest
@@ -131,13 +132,30 @@ def _not_judged(
         for name, value in cell.meta["params"].items():
             if all(params.get(name) != value for params in grid):
                 values.setdefault(name, {})[str(value)] = None
-    yield from (f"{name}={', '.join(found)}" for name, found in values.items())
+    yield from (_values(name, list(found)) for name, found in values.items())
     if off and not values:
         yield f"{len(off)} cells outside the paper's grid"
     judged = {*scope.seeds, *scope.replication}
     seeds = {cell.meta["seed"] for cell in cells} - judged
     if scope.seeds and seeds:
         yield _named(seeds)
+
+
+MOST = 3
+"""Values that are named; of more, their number."""
+
+
+def _values(name: str, values: Sequence[str]) -> str:
+    """A parameter with its values, in words.
+
+    >>> _values("draw_seed", ["22", "8"]), _values("activation", ["gelu"])
+    ('draw seed 22 and 8', 'activation GELU')
+    """
+    if len(values) > MOST:
+        return f"{label(name)}: {len(values)} further values"
+    *first, last = map(label, values)
+    named = f"{', '.join(first)} and {last}" if first else last
+    return f"{label(name)} {named}"
 
 
 ASIDE = ("grid", "report", "free")

@@ -23,6 +23,7 @@ from runner.report.annotations import (
     letter,
     note,
     shared_legend,
+    ticks_up_to,
 )
 from runner.report.plot_styles import COLOURS, DASHES, DEFAULT_STYLES, MARKERS, PlotStyles
 from runner.report.plots import groups, heatmap, histogram, identity_line
@@ -55,6 +56,7 @@ __all__ = [
     "note",
     "panels",
     "shared_legend",
+    "ticks_up_to",
 ]
 
 STYLE = Path(__file__).with_name("hess.mplstyle")

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 from PIL import Image
 
 from experiments.dag.protocol import drawing as dag
@@ -235,3 +236,22 @@ def test_a_shared_legend_stays_above_the_footer():
         red, _, blue = np.moveaxis(np.asarray(image, dtype=int), -1, 0)
         ends.append(np.flatnonzero((blue > red + 60).any(axis=1)).max())  # last row of the legend
     assert ends[0] == ends[1] < image.height - 15
+
+
+def test_a_legend_shows_every_shape_of_a_label():
+    figure, axes = figures.new_figure(1, 2)
+    for ax, marker in zip(axes.flat, "os", strict=True):
+        ax.plot([0], [0], marker=marker, label="published")
+        ax.plot([0, 1], [0, 1], marker="x", label="ours")
+    figures.shared_legend(figure)
+    marks = [line.get_marker() for line in figure.legends[0].findobj(Line2D)]
+    assert marks == ["o", "s", "x"]
+
+
+def test_no_tick_beyond_what_a_share_can_be():
+    _, axes = figures.new_figure(1, 1)
+    ax = axes.flat[0]
+    ax.plot([0, 1], [0.5, 1.1])
+    limits = ax.get_ylim()
+    figures.ticks_up_to(ax, 1)
+    assert max(ax.get_yticks()) == pytest.approx(1) and ax.get_ylim() == limits

@@ -27,8 +27,8 @@ def stored(seed, activation="relu"):
         ([stored(42)], ()),
         ([stored(42), stored(47)], ("seed 47",)),
         ([stored(47), stored(42), stored(48)], ("seeds 47, 48",)),
-        ([stored(42), stored(42, "tanh")], ("activation=tanh",)),
-        ([stored(47, "tanh")], ("activation=tanh", "seed 47")),
+        ([stored(42), stored(42, "tanh")], ("activation tanh",)),
+        ([stored(47, "tanh")], ("activation tanh", "seed 47")),
     ],
 )
 def test_cells_that_no_verdict_reads_are_named(paper, cells, shown):

@@ -271,6 +271,7 @@ def generalisation(cases: Sequence[Case]) -> Figure:
             return {"low": of_low, "high": of_high}
 
         _tested_boxes(ax, case, case.narrow, groups, f"F1 on {size}, low - high")
+        draw.ticks_up_to(ax, 1)
 
     titles = {}
     for case in cases:
