@@ -22,6 +22,7 @@ class Statement:
     What is read. table: its name; where: the rows, a query of columns, comparisons and `and`; join:
     columns of another table that are added ("networks: sigma_pp_squared"). lost: query of rows
     whose values count as missing; seeds: those that are read ("42-46"), all where it is blank.
+    every: a column and the values of it that have to be there ("checkpoint init, mid, final").
 
     What is made of it. parts: name of a part, a template whose columns tell the parts apart
     ("L={depth} {checkpoint}"). quantity: a column, column.statistic, a/b (of sums), or the name of
@@ -50,11 +51,12 @@ class Statement:
     so that only the uncertainty of a value decides. independent: of the protocol (a theorem, a
     formula, an exact zero), so that settings, data and seeds other than the paper's leave it its
     verdict. constructed: why it could not come out otherwise here, so that it is never counted as
-    confirmed; zero: likewise where every value is exactly zero. extension: it is not in the paper:
-    a correction, or what the paper leaves to others. not_comparable: why neither outcome counts;
-    disputed: why none does where readings or parts contradict each other.
-    errata: root cause of a minor error, where it is refuted; contradicted: whatever other networks
-    give. alternative: what would have to be so for it to be false.
+    confirmed; zero: likewise where every value is exactly zero, a minor error (`errata`) where the
+    limits exclude zero. extension: it is not in the paper: a correction, or what the paper leaves
+    to others. not_comparable: why neither outcome counts; disputed: why none does where readings or
+    parts contradict each other. errata: root cause of a minor error, where it is refuted;
+    contradicted: whatever other networks give. alternative: what would have to be so for it to be
+    false.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Statement:
     join: str = ""
     lost: str = ""
     seeds: str = ""
+    every: str = ""
     parts: str = ""
     quantity: str = ""
     along: str = ""

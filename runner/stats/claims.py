@@ -42,7 +42,7 @@ def claim(
     """
     if verdict == "confirmed" and statement.constructed:
         verdict = "true by construction"
-        detail = f"{statement.constructed}; {detail}"
+        detail = joined(statement.constructed, detail)
     criterion = joined(statement.reason, statement.history)
     return Claim(
         name=statement.name,

@@ -8,7 +8,7 @@ error is that of the jackknife.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from runner.contract import Claim, Statement, Tables
+from runner.stats.claims import WHOLE
 from runner.stats.fits import linear, log_linear
 from runner.stats.intervals import NAN, Values
 from runner.stats.rows import RowError, columns_of, fields_of, named
@@ -101,7 +102,7 @@ CURVES: Mapping[str, Curve] = {
     "step": lambda x, y: np.diff(y).max(),
     "least_step": lambda x, y: np.diff(y).min(),
     "range": lambda x, y: y.max() / y.min(),
-    "place": lambda x, y: x[y.argmin()] if np.isfinite(y).all() else NAN,
+    "place": lambda x, y: NAN if np.isnan(y).any() else x[y.argmin()],
     "slope": _fit(linear, "slope"),
     "rate": _fit(log_linear, "decay"),
     "power": _logarithms,
@@ -252,6 +253,27 @@ def parts_of(row: Statement, table: pd.DataFrame) -> dict[str, Part]:
     return found
 
 
+def of_every(
+    row: Statement, table: pd.DataFrame, parts: dict[str, Part]
+) -> tuple[dict[str, Part], list[str]]:
+    """The parts that have what `every` asks for, and what is missing: the parts whose curves lack a
+    value of `along`, or the values of another column."""
+    column, _, text = row.every.partition(" ")
+    if not column or table.empty:
+        return parts, []
+    named(f"{row.name}, every: column of {row.table}", column, table.columns)
+    wanted = [value.strip() for value in text.split(",")]
+    if column != row.along:
+        return parts, _lacking(table, column, wanted)
+    whole = {n: part for n, part in parts.items() if not _lacking(part.rows, column, wanted)}
+    return whole, [name or WHOLE for name in parts if name not in whole]
+
+
+def _lacking(rows: pd.DataFrame, column: str, wanted: Iterable[str]) -> list[str]:
+    there = set(rows[column].astype(str))
+    return [value for value in wanted if value not in there]
+
+
 # ------------------------------------------------------------------ values
 
 
@@ -371,6 +393,7 @@ def _of_curve(rows: pd.DataFrame, along: str, column: str, curve: Curve) -> floa
             "tell them apart in parts"
         )
     x, y = rows[along].to_numpy(float), rows[column].to_numpy(float)
+    y = np.where(np.isfinite(y), y, NAN)  # an infinite one is lost: it is no step and no fall
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(curve(x, y))
 

@@ -17,7 +17,14 @@ import pandas as pd
 from runner.contract import Claim, Statement, Tables, Verdict
 from runner.contract.records import Statistic
 from runner.stats import judge as rules
-from runner.stats.claims import DataSetRule, claim, contradicted, minor_error, together
+from runner.stats.claims import (
+    DataSetRule,
+    claim,
+    contradicted,
+    incomplete,
+    minor_error,
+    together,
+)
 from runner.stats.evidence import DataSets, median
 from runner.stats.intervals import NAN, Values, joined
 from runner.stats.quantities import (
@@ -27,6 +34,7 @@ from runner.stats.quantities import (
     Part,
     Reader,
     groups_of,
+    of_every,
     parts_of,
     rows_of,
 )
@@ -96,17 +104,20 @@ def decided_by(row: Statement, table: pd.DataFrame, functions: Functions) -> Cla
 
 
 def _by_values(row: Statement, table: pd.DataFrame, functions: Functions) -> Claim:
-    parts = parts_of(row, table)
+    parts, missing = of_every(row, table, parts_of(row, table))
     reader = Reader(row, functions)
     if len(table):
         reader.check(table, functions)
     values = {name: reader.values(part) for name, part in parts.items()}
     if row.test in STATED:
         return _stated(row, [value for of_part in values.values() for value in of_part])
-    every = [value for of_part in values.values() for value in of_part if not math.isnan(value)]
-    if row.zero and every and not any(every):
-        return rules.constructed(row, row.zero)
+    known = [value for of_part in values.values() for value in of_part if not math.isnan(value)]
+    if row.zero and known and not any(known):
+        made = rules.constructed(row, row.zero)
+        broken = row.errata and not row.holds(0.0)
+        return contradicted(made, row.errata) if broken else made
     made = OF_VALUES[row.test](row, values, Facts(row, parts, reader))
+    made = incomplete(made, missing)
     if row.shown and len(table):
         shown = Reader(replace(row, quantity=row.shown, over="rows"), functions)
         made = replace(made, statistic=shown.of(Part(table, None)))

@@ -243,12 +243,40 @@ def test_statistics_of_a_curve_of_means(statistic, value):
 
 def test_every_curve_is_finite_or_missing_where_a_value_is():
     rows = curves(*FALLING)
-    rows.loc[rows["seed"] == 44, "x"] = math.nan
-    for statistic in CURVES:
+    lost = rows["seed"] == 44
+    for statistic, value in product(CURVES, (math.nan, math.inf)):
+        rows.loc[lost & ((rows["d"] == 1) | (rows["d"] == 4)), "x"] = value
         row = says(quantity=f"x.{statistic}", along="d")
         (part,) = parts_of(row, rows).values()
         values = Reader(row, Functions()).values(part).by_unit
         assert math.isnan(values[44]) and math.isfinite(values[42]), statistic
+
+
+def test_a_curve_needs_every_value_that_is_named():
+    row = says(quantity="x.range", along="d", high=9.0, every="d 1, 2, 3, 4", parts="{kind}")
+    whole = curves(*FALLING).assign(kind="a")
+    part = whole[whole["d"] < 4].assign(kind="b")
+    for rows, expected in (
+        (whole, "confirmed"),
+        (part, "not run"),
+        (pd.concat([whole, part]), "inconclusive"),
+    ):
+        (claim,) = judge([row], {"t": rows})
+        assert claim.verdict == expected
+    assert claim.variants["b"] == "not run"
+    both = pd.concat([whole, part])
+    assert verdict(replace(row, high=2.0), both) == "refuted"
+    with refusal("did you mean d", RowError):
+        judge([replace(row, every="dd 1, 2")], {"t": both})
+
+
+def test_a_statement_on_all_values_of_a_column_is_open_while_one_is_missing():
+    row = says(parts="{at}", high=2.0, every="at init, mid")
+    init, mid = table(NEAR, at="init"), table(NEAR, at="mid")
+    assert verdict(row, pd.concat([init, mid])) == "confirmed"
+    (claim,) = judge([row], {"t": init})
+    assert claim.verdict == "inconclusive" and claim.variants["mid"] == "not run"
+    assert verdict(row, table(FAR, at="init")) == "refuted"
 
 
 def test_the_jackknife_is_the_spread_of_a_mean():
@@ -288,6 +316,15 @@ def test_scales(scale):
     }
     (claim,) = judge([says(scale=scale, low=-1e6)], {"t": table([2.0] * 5)})
     assert claim.statistic == pytest.approx(expected[scale])
+
+
+def test_an_exact_zero_confirms_nothing_and_contradicts_what_excludes_it():
+    row = says(zero="a zero of the code", high=2.0, errata="x.zero, class B")
+    zeros = table([0.0] * 5)
+    assert verdict(row, zeros) == "true by construction"
+    assert verdict(row, table(NEAR)) == "confirmed"
+    (claim,) = judge([replace(row, low=0.0, strict=True)], {"t": zeros})
+    assert claim.verdict == "minor error" and "a zero of the code" in claim.detail
 
 
 def test_lost_rows_count_as_missing():
