@@ -5,20 +5,39 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.by_factors import SWEPT
 from runner.curvature.estimators.estimate import on_sphere
-from runner.curvature.estimators.factors import TensorPart
-from runner.curvature.estimators.probes import MAX_STEPS, Probes
+from runner.curvature.estimators.probes import MAX_STEPS, SWEPT, Probes
 from runner.curvature.estimators.ratios import Asked, Measured, Square, spectral_norm
 from runner.curvature.estimators.singular_values import partner
-from runner.curvature.operators.symmetric import Pair, SymmetricOperator
+from runner.curvature.operators.symmetric import Pair
 
 WITHOUT_FACTORS = 30
 """Probes on each node to begin with: the Gauss-Newton part is estimated, too."""
+
+
+class OfNodes(Protocol):
+    """A matrix over nodes, as products with directions by node."""
+
+    def apply(self, directions: Mapping[str, Tensor]) -> Mapping[str, Tensor]: ...
+
+
+class Whole(OfNodes, Protocol):
+    """H."""
+
+    sizes: dict[str, int]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Rest(OfNodes, Protocol):
+    """What the Gauss-Newton part leaves of H, in units of `scale`."""
+
+    scale: float
 
 
 class ProductMetrics(Probes):
@@ -32,7 +51,7 @@ class ProductMetrics(Probes):
     power = 1.0
     method = "products"
 
-    def __init__(self, operator: SymmetricOperator, tensor: TensorPart, asked: Asked) -> None:
+    def __init__(self, operator: Whole, tensor: Rest, asked: Asked) -> None:
         super().__init__(asked, operator.sizes, operator.dtype)
         self.operator = operator
         self.tensor = tensor

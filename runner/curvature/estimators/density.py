@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.nn.functional import max_pool1d, pad
 
 from runner.curvature.estimators.estimate import full
-from runner.curvature.estimators.krylov import Quadratures
+from runner.curvature.estimators.krylov import MEMORY_BUDGET, Quadratures
 from runner.curvature.estimators.operator import Symmetric, own_generator
 from runner.curvature.estimators.samples import skewed_quantiles
 from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
-from runner.curvature.graphs.memory import MEMORY_BUDGET
 from runner.curvature.plots import plot_band
 from runner.curvature.removed import refuses_removed
 from runner.curvature.result import TensorResult

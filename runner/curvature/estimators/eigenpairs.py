@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.estimate import full, numbers
-from runner.curvature.estimators.krylov import Krylov
+from runner.curvature.estimators.krylov import MEMORY_BUDGET, Krylov
 from runner.curvature.estimators.operator import Symmetric, own_generator
 from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import MeasurementError, require_counts
-from runner.curvature.graphs.memory import MEMORY_BUDGET
 from runner.curvature.operators.symmetric import columns_of
 from runner.curvature.plots import plot_values
 from runner.curvature.removed import refuses_removed

@@ -11,6 +11,8 @@ from torch import Tensor
 from runner.curvature.estimators.estimate import full
 from runner.curvature.estimators.operator import Symmetric
 
+MEMORY_BUDGET = 1 << 30
+"""Default bytes for the vectors of a search."""
 COLUMNS = 1 << 16
 """Components of all vectors of a basis that are combined together."""
 

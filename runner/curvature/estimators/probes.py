@@ -26,6 +26,8 @@ from runner.curvature.operators.symmetric import Pair
 
 MAX_STEPS = 40
 """Of a search for singular values."""
+SWEPT = 14
+"""Products on each node for sigma_1 of all its pairs: three to four sweeps."""
 
 
 class Probes(Measurement):

@@ -34,11 +34,12 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.by_factors import PROBES, SWEPT, FactorMetrics
+from runner.curvature.estimators.by_factors import PROBES, FactorMetrics
 from runner.curvature.estimators.by_products import ProductMetrics
 from runner.curvature.estimators.factors import OutputFactors, PerturbedNetwork, TensorPart
 from runner.curvature.estimators.operator import own_generator
 from runner.curvature.estimators.pairs import ExactMetrics, Metrics, metrics_of_blocks
+from runner.curvature.estimators.probes import SWEPT
 from runner.curvature.estimators.ratios import (
     MOST_PROBES,
     Asked,

@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.by_factors import SWEPT
 from runner.curvature.estimators.by_products import WITHOUT_FACTORS, ProductMetrics
 from runner.curvature.estimators.estimate import Estimate
 from runner.curvature.estimators.operator import own_generator
@@ -23,6 +22,7 @@ from runner.curvature.estimators.pairs import (
     Metrics,
     metrics_of_blocks,
 )
+from runner.curvature.estimators.probes import SWEPT
 from runner.curvature.estimators.ratios import Asked, InterLayerMetrics, Measurement, require_error
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.operators.operator import FunctionOperator
@@ -127,7 +127,7 @@ def inter_layer_metrics(
             return ExactMetrics(asked, cost, _exact(operator, smooth, used, asked))
         whole = _Whole(operator)
         tensor = _Tensor(whole, smooth)
-        return ProductMetrics(whole, tensor, asked)  # type: ignore[arg-type]
+        return ProductMetrics(whole, tensor, asked)
 
     return _OfOperator(asked, choose, operator, why).run(progress)
 
