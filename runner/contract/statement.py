@@ -30,7 +30,7 @@ class Statement:
     contrast: two values of a column and how they are compared ("checkpoint final - init"; "depth *
     / 8" for each other value); scale: of the result (`quantities.SCALES`). over: what varies: seed,
     another column, jackknife (of means over seeds), each with " log" for a ratio; rows for one
-    value of all rows.
+    value of all rows; row for a value of each.
 
     How it is decided. test: name of a test (`statements.TESTS`) or of a function of the tables;
     low, high: the limits that the quantity has to keep, `strict` where they themselves do not

@@ -102,6 +102,7 @@ CURVES: Mapping[str, Curve] = {
     "step": lambda x, y: np.diff(y).max(),
     "least_step": lambda x, y: np.diff(y).min(),
     "range": lambda x, y: y.max() / y.min(),
+    "relative_range": lambda x, y: np.ptp(y) / np.abs(y).max(),
     "place": lambda x, y: NAN if np.isnan(y).any() else x[y.argmin()],
     "slope": _fit(linear, "slope"),
     "rate": _fit(log_linear, "decay"),
@@ -112,8 +113,9 @@ CURVES: Mapping[str, Curve] = {
 }
 """Statistic of a column along another: its value at the smallest and the largest place; their
 quotient, its inverse and the share that is lost; the largest and the smallest step between
-neighbours; largest over smallest value; the place of the smallest; slope, rate of exponential decay
-and exponent of a power law by least squares; R² of a line, of an exponential and of the better."""
+neighbours; largest over smallest value, and their difference over the largest size; the place of
+the smallest; slope, rate of exponential decay and exponent of a power law by least squares; R² of a
+line, of an exponential and of the better."""
 PLAIN = ("mean", "median", "max", "min", "sum", "std", "skew", "count")
 """Statistics of the values of a column without an order."""
 
@@ -310,9 +312,11 @@ class Reader:
     def check(self, rows: pd.DataFrame, functions: Functions) -> None:
         """RowError for a column that the table does not have."""
         wanted = [*self.quantity.columns, *filter(None, (self.along, self.over))]
+        known = [*rows.columns, *functions.quantities]
+        if self.over == "row":
+            wanted, known = ["seed", self.row.quantity], list(rows.columns)
         for column in wanted:
             if column != "rows":
-                known = [*rows.columns, *functions.quantities]
                 named(f"{self.row.name}, quantity: column of {self.row.table}", column, known)
 
     def values(self, part: Part) -> Values:
@@ -322,6 +326,9 @@ class Reader:
         if self.over == "rows":
             value = self.of(part)
             return Values({"": value}, value)
+        if self.over == "row":
+            numbers = part.rows[self.row.quantity].astype(float).map(self.scale)
+            return Values(dict(zip(enumerate(part.rows["seed"]), numbers, strict=True)))
         by_unit = {}
         for unit, rows in part.rows.groupby(self.over, sort=False):
             by_unit[unit] = self.of(part._replace(rows=rows))

@@ -14,10 +14,11 @@ from dataclasses import fields, replace
 
 import pandas as pd
 
-from runner.contract import Claim, Statement, Tables, Verdict
+from runner.contract import Claim, Statement, Tables, Verdict, decide
 from runner.contract.records import Statistic
 from runner.stats import judge as rules
 from runner.stats.claims import (
+    LOST,
     DataSetRule,
     claim,
     contradicted,
@@ -26,7 +27,7 @@ from runner.stats.claims import (
     together,
 )
 from runner.stats.evidence import DataSets, median
-from runner.stats.intervals import NAN, Values, joined
+from runner.stats.intervals import NAN, Values, joined, lost_text
 from runner.stats.quantities import (
     WITHOUT_PROBES,
     Contrast,
@@ -206,9 +207,11 @@ def _each(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     if seeds < row.fewest:
         detail = f"{seeds} of {row.fewest} seeds"
         return claim(row, "inconclusive", detail=detail, seeds_needed=float(row.fewest))
-    held = {name: list(map(row.holds, of_part)) for name, of_part in values.items()}
-    always = sum(map(all, held.values()))
-    never = sum(not any(of_part) for of_part in held.values())
+    held = {}
+    for name, of_part in values.items():
+        held[name] = {row.holds(value) if math.isfinite(value) else None for value in of_part}
+    always = sum(found == {True} for found in held.values())
+    never = sum(found == {False} for found in held.values())
     medians = [float(pd.Series(list(of_part)).median()) for of_part in values.values()]
     nearest = max(medians) if math.isfinite(row.high) else min(medians)
     detail = (
@@ -221,6 +224,52 @@ def _each(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
         return claim(row, "confirmed", nearest, detail)
     # seeds that disagree go on to, whatever their number
     return claim(row, "inconclusive", nearest, detail, seeds_needed=math.inf)
+
+
+def _always(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """Decided by every single value: one outside the limits refutes a part, whatever others are
+    missing; with a missing one it is not confirmed. The value is the worst."""
+    if not values:
+        return claim(row, "not run", detail="nothing measured")
+    return together({name: _worst(row, list(of_part)) for name, of_part in values.items()})
+
+
+def _worst(row: Statement, values: Sequence[float]) -> Claim:
+    known = [value for value in values if math.isfinite(value)]
+    lost = lost_text(len(values) - len(known), len(values))
+    if not known:
+        return claim(row, "inconclusive", detail=lost)
+    worst = min(known, key=lambda value: min(value - row.low, row.high - value))
+    holds = row.holds(worst)
+    verdict = decide(None if holds and lost else holds)
+    detail = joined(lost, f"{len(known)} values from {min(known):.3g} to {max(known):.3g}")
+    return claim(row, verdict, worst, detail)
+
+
+def _runs(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """A data set shows it where `share` of its runs keep the limits. The value is that share of all
+    runs."""
+    of_parts = values or {"": Values({})}
+    return together({name: _of_runs(row, of_part) for name, of_part in of_parts.items()})
+
+
+def _of_runs(row: Statement, values: Values) -> Claim:
+    by_seed: dict[int, list[float]] = {}
+    for (_, seed), value in values.by_unit.items():
+        by_seed.setdefault(int(seed), []).append(value)
+    least, most, findings = {}, {}, {}
+    for seed, runs in by_seed.items():
+        known = [value for value in runs if math.isfinite(value)]
+        kept = sum(map(row.holds, known))
+        possible = kept + len(runs) - len(known)
+        least[seed] = "yes" if kept / len(runs) >= row.share else "no"
+        most[seed] = "yes" if possible / len(runs) >= row.share else "no"
+        findings[seed] = least[seed] if least[seed] == most[seed] else LOST
+    kept = sum(row.holds(value) for value in values if math.isfinite(value))
+    detail = f"{kept} of {len(values)} runs"
+    threshold = f">= {row.share:g} of the runs of a seed"
+    made = _sets(row).claim(row, findings, {}, threshold, detail, (least, most))
+    return replace(made, statistic=kept / len(values) if len(values) else NAN)
 
 
 def _data_sets(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
@@ -317,6 +366,8 @@ OF_VALUES: Mapping[str, Callable[[Statement, Mapping[str, Values], Facts], Claim
     "exact": _exact,
     "occurs": _occurs,
     "each": _each,
+    "always": _always,
+    "runs": _runs,
     "data sets": _data_sets,
 }
 OF_TESTS: Mapping[str, Callable[[Statement, Tests], Claim]] = {
@@ -332,5 +383,6 @@ STATED: Mapping[str, Callable[[Statement, float], Claim]] = {
 """What a row says of itself, with the value that is shown next to it."""
 TESTS = (*OF_VALUES, *OF_TESTS)
 """Tests that a row can name: limits on a mean over seeds; a printed number; one value without
-chance; something that happens; limits in every seed of every part; one number of every data set;
-the rank test of every data set, with a sign; no relation; no harm; the interval of a shift."""
+chance; something that happens; limits in every seed of every part; of every single value; of a
+share of the runs of a data set; one number of every data set; the rank test of every data set, with
+a sign; no relation; no harm; the interval of a shift."""

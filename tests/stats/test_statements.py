@@ -37,6 +37,11 @@ DECIDED = ("confirmed", "refuted", "inconclusive")
 DRAWS = np.random.default_rng(0)
 
 
+def runs(values):
+    """As many runs in every seed."""
+    return pd.concat(table([value] * 5) for value in values)
+
+
 def points(*shifts):
     """Twelve pairs a seed, whose second value is larger by a shift."""
     parts = []
@@ -57,6 +62,14 @@ KINDS = {
         *map(table, (NEAR, FAR, [math.nan, 1.0])),
     ),
     "each": (says(test="each", high=2.0), *map(table, (NEAR, FAR, [1, 1, 3, 1, 1]))),
+    "always": (
+        says(test="always", high=2.0, over="row"),
+        *map(table, (NEAR, [1, 1, 3, 1, math.nan], [1, 1, math.nan, 1, 1])),
+    ),
+    "runs": (
+        says(test="runs", high=2.0, over="row"),
+        *map(runs, ([1, 1, 1, 1, 3], [1, 3, 1, 3, 3], [1, 1, 1, 1, math.nan, math.nan])),
+    ),
     "data sets": (
         says(test="data sets", high=2.0),
         *map(table, (NEAR, FAR, [1, 1, 1, 3, 3])),
@@ -183,6 +196,27 @@ def test_parts_and_variants():
     assert set(claim.variants) == {
         *("x L=8 init", "x L=12 init", "x L=8 final", "y L=8 init", "y L=8 final")
     }
+
+
+def test_the_worst_of_all_values_is_shown():
+    row = says(test="always", over="row", low=0.0, high=2.0)
+    (claim,) = judge([row], {"t": table([1.0, 0.5, 1.9])})
+    assert (claim.verdict, claim.statistic) == ("confirmed", 1.9)
+    (claim,) = judge([replace(row, variant="{depth}")], {"t": table([1.0, 2.5], depth=[1, 2])})
+    assert claim.variants == {"1": "confirmed", "2": "refuted"} and claim.statistic == 2.5
+
+
+def test_runs_that_are_missing_are_left_out_of_no_share():
+    row = says(test="runs", over="row", high=2.0)
+    for values, expected in (([1, 1, 1, 1, math.nan], "confirmed"), ([3, 3, math.inf], "refuted")):
+        assert verdict(row, runs(values)) == expected
+    (claim,) = judge([row], {"t": runs([1, 1, 3])})
+    assert claim.statistic == pytest.approx(2 / 3) and claim.detail.startswith("0 of 5 data sets")
+
+
+def test_a_missing_value_is_no_failure_in_every_seed():
+    assert verdict(says(test="each", high=2.0), table([math.nan] * 5)) == "inconclusive"
+    assert verdict(says(test="each", low=0.0), table([math.inf] * 5)) == "inconclusive"
 
 
 def test_a_contrast_is_paired_by_seed():
