@@ -54,7 +54,7 @@ ALLOWED = {
     ("docs/render.py", "write_text"): "numbers in the tracked pages",
     ("docs/verdict_table.py", "write_text"): "a tracked page",
     ("experiments/dag/exp3/report.py", "rename"): "a column of pandas",
-    ("experiments/three_layer/hsr_gradient/claims.py", "rename"): "a column of pandas",
+    ("experiments/three_layer/hsr_gradient/values.py", "rename"): "a column of pandas",
     ("experiments/three_layer/hsr_gradient/report.py", "rename"): "a column of pandas",
 }
 

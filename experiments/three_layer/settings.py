@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from experiments.printed import Judged
 from runner import contract as c
 from runner.kinds.dataset import GaussianData
 from runner.kinds.metric import WsBoundMetric
@@ -17,10 +18,18 @@ ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThreeLayerStudy(c.Experiment):
-    """Data, network and training of a study, and how its claims are decided: see the YAML file of
-    an experiment.
-    """
+class ThreeLayerStudy(Judged):
+    """Data, network and training of a study: see the YAML file of an experiment."""
+
+    dataset: GaussianData
+    model: ThreeLayerModel = c.since(ThreeLayerModel())
+    metric: WsBoundMetric = c.since(WsBoundMetric())
+    training: DescentTraining
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedStudy(ThreeLayerStudy):
+    """A study with settings that say how its claims are decided."""
 
     level: float = c.report_only(
         0.01, above=0, below=1, help="of the tests; 0.01 is the paper's one star"
@@ -37,7 +46,3 @@ class ThreeLayerStudy(c.Experiment):
     data_sets: int = c.report_only(
         3, above=0, help="fewer of them leave a claim about data inconclusive"
     )
-    dataset: GaussianData
-    model: ThreeLayerModel = c.since(ThreeLayerModel())
-    metric: WsBoundMetric = c.since(WsBoundMetric())
-    training: DescentTraining

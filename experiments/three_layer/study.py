@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
-from experiments.printed import statements
+from experiments.judged import JudgedAnalysis
 from experiments.three_layer.settings import ThreeLayerStudy
-from runner.contract import Analysis, Claim, Statement, Tables
+from runner.contract import Claim, Statement, Tables
 from runner.stats import Statistic, correct, judge, wilcoxon
 from runner.stats.judge import Evidence, by_seed
 
@@ -25,12 +25,10 @@ Reading = Callable[[pd.DataFrame], float]
 """One number of the rows of a data set."""
 
 
-class Study(Analysis):
+class Study(JudgedAnalysis):
     """An analysis whose claims and figures read its tests after Holm's correction."""
 
     experiment: ThreeLayerStudy
-    claimed: ClassVar[str]
-    """Name of the file of its statements."""
 
     def tested(self) -> list[Statistic]:
         """Every test and fit, without Holm's correction."""
@@ -46,11 +44,6 @@ class Study(Analysis):
 
     def statistics(self) -> list[Statistic]:
         return self.rows
-
-    @property
-    def says(self) -> dict[str, Statement]:
-        """name -> statement."""
-        return statements(self.claimed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,7 +76,7 @@ def decided(row: Statement, tables: Tables, functions: Functions) -> Claim:
     if row.test in functions.decisions:
         return functions.decisions[row.test](row, tables)
     if row.test in STATED and not row.quantity:
-        return STATED[row.test](row, NAN)
+        return STATED[row.test](row, NAN, "")
     variants = {}
     for reading in (row, *row.readings):
         table = rows_of(reading, tables)
@@ -285,19 +285,17 @@ def _stated(row: Statement, values: Sequence[float]) -> Claim:
     """What decides nothing, with the median of the values; not run without any."""
     if not values:
         return claim(row, "not run", detail="nothing measured")
-    made = STATED[row.test](row, median(dict(enumerate(values))))
-    if row.over == "rows":
-        return made
     listed = ", ".join(f"{value:.3g}" for value in values)
-    return replace(made, detail=joined(f"values {listed}", made.detail))
+    text = "" if row.over == "rows" else f"values {listed}"
+    return STATED[row.test](row, median(dict(enumerate(values))), text)
 
 
-def _constructed(row: Statement, value: float) -> Claim:
-    return rules.constructed(row, row.constructed, value)
+def _constructed(row: Statement, value: float, text: str) -> Claim:
+    return rules.constructed(row, joined(row.constructed, text), value)
 
 
-def _not_comparable(row: Statement, value: float) -> Claim:
-    return claim(row, "not comparable", value, row.not_comparable)
+def _not_comparable(row: Statement, value: float, text: str) -> Claim:
+    return claim(row, "not comparable", value, joined(row.not_comparable, text))
 
 
 def _sets(row: Statement) -> DataSets:
@@ -376,7 +374,7 @@ OF_TESTS: Mapping[str, Callable[[Statement, Tests], Claim]] = {
     "unharmed": _unharmed,
     "shift": _shift,
 }
-STATED: Mapping[str, Callable[[Statement, float], Claim]] = {
+STATED: Mapping[str, Callable[[Statement, float, str], Claim]] = {
     "constructed": _constructed,
     "not comparable": _not_comparable,
 }

@@ -5,17 +5,20 @@ shown.
 from __future__ import annotations
 
 from itertools import product
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import STYLES, band, dots, line
-from experiments.three_layer.hsr_gradient.claims import spectrum_columns
 from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES
-from experiments.three_layer.study import Case
+from experiments.three_layer.hsr_gradient.values import spectrum_columns
 from runner.contract import Tables
 from runner.report import figures as draw
 from runner.stats.tables import chosen, first_seed
+
+if TYPE_CHECKING:
+    from experiments.three_layer.hsr_gradient.report import HsrGradientAnalysis as Study
 
 OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 FIXED = {"dimension": ("samples", "I"), "samples": ("dimension", "D")}
@@ -23,19 +26,19 @@ FIXED = {"dimension": ("samples", "I"), "samples": ("dimension", "D")}
 SIZE_LABELS = {"dimension": "parameters $D$", "samples": "samples $I$"}
 
 
-def time(case: Case) -> Figure:
+def time(study: Study) -> Figure:
     """Fig. 2: time against D and against I by five forms, median over data sets as a line and every
     data set a point; exponents are those of the last doublings.
     """
     figure, axes = draw.new_figure(1, 2, width=draw.WIDEST, height=4.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
-        rows = chosen(case.tables["cost"], varied=varied, status="ok")
+        rows = chosen(study.tables["cost"], varied=varied, status="ok")
         rows = rows.assign(milliseconds=rows["seconds"] * 1e3)
         for form, name in FORMS.items():
             part = chosen(rows, form=form)
-            tests = case.evidence.of_seeds(f"exponent in {symbol}, {form}").values()
-            slopes = sorted(test.slope for test in tests)
+            name = f"exponent in {symbol}, {form}"
+            slopes = sorted(test.slope for test in study.rows if test.name == name)
             if part.empty or not slopes:
                 continue
             exponent = slopes[len(slopes) // 2]
@@ -99,16 +102,16 @@ def agreement(tables: Tables) -> Figure:
     )
 
 
-def influence(case: Case) -> Figure:
+def influence(study: Study) -> Figure:
     """Fig. 4: |δ_i| of a sample against the norm of its contribution to a gradient, one trained
     network; last row: the limit of Proposition 1.
     """
-    rows = first_seed(case.tables["influence"])
+    rows = first_seed(study.tables["influence"])
     rows = chosen(rows, start=rows["start"].min())
-    limit = first_seed(case.tables["vanishing_error"])
+    limit = first_seed(study.tables["vanishing_error"])
     seed = rows["seed"].iloc[0]
     start = rows["start"].iloc[0]
-    fixed = case.experiment.fixed_sample
+    fixed = study.experiment.fixed_sample
     names = {"trace": "tr H", "pair": f"tr H², j = {fixed}", "bound": "the bound"}
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
@@ -123,7 +126,7 @@ def influence(case: Case) -> Figure:
         part = chosen(rows, of=name, block=block)
         dots(ax, part["error"], part["norm"], "measured", s=16, alpha=0.7)
         ax.set_xlabel(r"error $|\delta_i|$ of sample $i$")
-        test = case.study.tests[f"|delta| and {name} {block}", f"seed={seed} start={start}"]
+        test = study.tests[f"|delta| and {name} {block}", f"seed={seed} start={start}"]
         return f"{names[name]}, by ${block}$: ρ = {test.effect:.2f}".replace("-", "−")
 
     keys = [*product(names, ("w", "v")), ("trace", "limit"), ("pair", "limit")]
@@ -183,9 +186,9 @@ def covariance(tables: Tables) -> Figure:
     return figure
 
 
-def terms(case: Case) -> Figure:
+def terms(study: Study) -> Figure:
     """Fig. 6: norms of both terms at random networks, first data set, with the test."""
-    rows = first_seed(case.tables["terms"])
+    rows = first_seed(study.tables["terms"])
     seed = rows["seed"].iloc[0]
     names = {"mean_term": r"$\|\partial\mu\|$", "std_term": r"$\sqrt{D-1}\,\|\partial\sigma\|$"}
 
@@ -194,8 +197,7 @@ def terms(case: Case) -> Figure:
         norms = {name: part[name] for name in names}
         draw.groups(ax, norms, looks=STYLES, names=names)
         draw.log_axis(ax, "y")
-        test = case.test(f"std term - mean term, range {half_range:g}", seed)
-        assert test is not None
+        test = study.tests[f"std term - mean term, range {half_range:g}", f"seed={seed}"]
         draw.annotate_test(ax, test)
 
     titles = {r: f"parameters within ±{r:g}" for r in rows["half_range"].unique()}

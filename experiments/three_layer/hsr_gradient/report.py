@@ -10,14 +10,15 @@ import numpy as np
 import pandas as pd
 
 from experiments.three_layer.alternatives import GRADIENT
-from experiments.three_layer.hsr_gradient import figures
-from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
+from experiments.three_layer.hsr_gradient import figures, values
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
-from experiments.three_layer.study import Case, Study, data_sets
+from experiments.three_layer.study import Study, data_sets
 from runner import stats
-from runner.contract import Claim, Figures, redraws
+from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
+
+UNPRINTED = "network, scale and step of the differences are not printed"
 
 
 def _about(number: int, name: str, seed: int) -> stats.About:
@@ -87,8 +88,8 @@ class HsrGradientAnalysis(Study):
     """The parts of the study that are stored."""
 
     experiment: HsrGradient
-    alternatives = GRADIENT
-    claimed = "hsr_gradient"
+    changes = GRADIENT
+    functions = values.FUNCTIONS
 
     def tested(self) -> list[Statistic]:
         """Every row of stats.csv, without Holm's correction."""
@@ -100,17 +101,17 @@ class HsrGradientAnalysis(Study):
                 tests += make(self.tables[name])
         return tests
 
-    def claims(self) -> list[Claim]:
-        return claims(self)
+    def judged(self) -> Tables:
+        return values.judged(self.tables, self.experiment.octaves)
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
         columns = ["seed", "of", "block", "value"]
-        values = pd.DataFrame(columns=columns)
+        found = pd.DataFrame(columns=columns)
         if "difference_norms" in self.tables:
             norms = self.tables["difference_norms"].groupby(columns[:3])["difference_norm"]
-            values = norms.median().rename("value").reset_index()
-        return values.assign(metric="difference_norm", comparable=UNPRINTED)
+            found = norms.median().rename("value").reset_index()
+        return found.assign(metric="difference_norm", comparable=UNPRINTED)
 
     def notes(self) -> list[str]:
         """Findings for the report."""
@@ -123,14 +124,13 @@ class HsrGradientAnalysis(Study):
 
     def figures(self) -> Figures:
         """Figures that the stored tables allow; each is drawn when it is called."""
-        case = Case(self)
         tables = self.tables
         makers = {
-            "cost": ("fig02_time", redraws("Fig. 2", figures.time, case)),
+            "cost": ("fig02_time", redraws("Fig. 2", figures.time, self)),
             "agreement": ("fig03_agreement", redraws("Fig. 3", figures.agreement, tables)),
-            "influence": ("fig04_influence", redraws("Fig. 4", figures.influence, case)),
+            "influence": ("fig04_influence", redraws("Fig. 4", figures.influence, self)),
             "covariance": ("fig05_covariance", redraws("Fig. 5", figures.covariance, tables)),
-            "terms": ("fig06_terms", redraws("Fig. 6", figures.terms, case)),
+            "terms": ("fig06_terms", redraws("Fig. 6", figures.terms, self)),
             "bound_descent": (
                 "fig07_bound_descent",
                 redraws("Fig. 7", figures.bound_descent, tables),

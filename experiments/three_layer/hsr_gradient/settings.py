@@ -39,6 +39,7 @@ class HsrGradient(ThreeLayerStudy):
 
     title = "Closed-form gradient of the bound: cost, correctness, and what drives it"
     paper = "HSR"
+    claimed = "hsr_gradient"
     paper_seeds = tuple(range(42, 47))
     reproduces = "Figs. 2-7, Propositions 1 and 2"
     measure = "experiments.three_layer.hsr_gradient.measure:measure"
@@ -120,11 +121,6 @@ class HsrGradient(ThreeLayerStudy):
     )
     bound_starts: int = c.free(above=0, figures=("Fig. 7",), help="the paper shows one")
     record_every: int = c.free(above=0)
-    exponent_margin: float = c.report_only(
-        0.2,
-        above=0,
-        help="an exponent whose interval lies within this of the stated one agrees with it",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -28,7 +28,6 @@ class HsrRegularizationAnalysis(Study):
 
     experiment: HsrRegularization
     alternatives = REGULARIZATION
-    claimed = "hsr_regularization"
 
     def tested(self) -> list[Statistic]:
         return analysis.statistics(self)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
+from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, DecidedStudy
 from runner import contract as c
 
 READINGS = ("every_step", "second_half")
@@ -43,7 +43,7 @@ SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class HsrRegularization(ThreeLayerStudy):
+class HsrRegularization(DecidedStudy):
     """HSR, Section VI and Figs. 8-15: from starts that lead to sharp and to flat minima, does
     regularisation by the bound of the largest Hessian eigenvalue lead to flatter ones?
 
@@ -64,6 +64,7 @@ class HsrRegularization(ThreeLayerStudy):
         "Regularisation by the bound of the largest Hessian eigenvalue against three other methods"
     )
     paper = "HSR"
+    claimed = "hsr_regularization"
     paper_seeds = tuple(range(42, 47))
     reproduces = (
         "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws; parts of the "

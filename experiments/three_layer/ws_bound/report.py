@@ -84,7 +84,6 @@ class WsBoundAnalysis(Study):
 
     experiment: WsBound
     alternatives = WS_BOUND
-    claimed = "ws_bound"
 
     def tested(self) -> list[Statistic]:
         return analysis.statistics(self)

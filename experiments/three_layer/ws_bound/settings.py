@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
+from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, DecidedStudy
 from runner import contract as c
 
 PARTS = ("search", "polish", "draws", "penalty")
@@ -24,7 +24,7 @@ have stopped.
 
 
 @dataclass(frozen=True, kw_only=True)
-class WsBound(ThreeLayerStudy):
+class WsBound(DecidedStudy):
     """WS bound, Appendix C and every figure: critical points of a small network, their sharpness
     and its closed-form bound.
 
@@ -36,6 +36,7 @@ class WsBound(ThreeLayerStudy):
 
     title = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
     paper = "WS bound"
+    claimed = "ws_bound"
     paper_seeds = tuple(range(42, 47))
     replication_seeds = tuple(range(42, 55))
     replication_reason = "13 seeds (78 draws) would decide 'low bound generalises better'"

@@ -153,7 +153,7 @@ def test_exponents_are_those_of_the_last_doublings(experiment):
         not_comparable=f"{quadratic}; {linear}; numerical time linear in D",
     )
     detail = claims_of(experiment, tables)["numerical time linear in D"].detail
-    assert detail.startswith("numerical, exponent") and "between consecutive sizes" in detail
+    assert "between consecutive sizes" in detail and "the paper does not print" in detail
     steep = power_laws(powers | {"matrix": 2.6})
     check(experiment, steep, not_comparable=quadratic, refuted=f"{quadratic} | matrix")
 
