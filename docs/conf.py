@@ -30,7 +30,7 @@ extensions = [
     "numpydoc",
     "myst_nb",
 ]
-TEMPLATES = "../runner/report/templates"
+TEMPLATES = "../runner/report/output/templates"
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates", "examples"]
 html_theme = "basic"

@@ -21,7 +21,7 @@ import pandas as pd
 from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import statement_rows, statements
 from runner.contract import Statement
-from runner.report.reference import files
+from runner.report.answers.reference import files
 from runner.run.config import experiment_names, preview
 
 ROOT = Path(__file__).resolve().parents[1]

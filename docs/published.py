@@ -13,12 +13,12 @@ import pandas as pd
 from scipy.stats import spearmanr, wilcoxon
 
 from runner import results
-from runner.report.citation import bibtex
-from runner.report.compare import by_way
-from runner.report.formatting import COUNTED
-from runner.report.manifest import read_manifest
-from runner.report.papers import known_papers
-from runner.report.summary import Answers, mean_of
+from runner.report.answers.compare import by_way
+from runner.report.answers.formatting import COUNTED
+from runner.report.answers.papers import known_papers
+from runner.report.answers.summary import Answers, mean_of
+from runner.report.output.citation import bibtex
+from runner.report.output.manifest import read_manifest
 from runner.stats.numbers import WAYS
 from runner.stats.score import has_one_digit
 from runner.store.archive import published_cells

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner.files import write_bytes
-from runner.report.manifest import read_manifest
+from runner.report.output.manifest import read_manifest
 
 TARGET = Path(__file__).with_name("results")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from runner.report.costs import Costs, duration
-from runner.report.manifest import read_manifest
+from runner.report.output.manifest import read_manifest
 from runner.run.config import experiment_names, preview
+from runner.store.costs import Costs, duration
 from runner.store.identity import Identity
 from runner.store.store import Store
 

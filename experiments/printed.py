@@ -9,7 +9,7 @@ from functools import cache
 from typing import ClassVar
 
 from runner.contract import Experiment, Statement
-from runner.report.reference import REFERENCE, files, numbers_of
+from runner.report.answers.reference import REFERENCE, files, numbers_of
 from runner.stats.rows import read_statements
 
 KINDS = ("claim", "number", "table", "row", "audit", "not checked", "left out")

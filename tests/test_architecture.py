@@ -106,6 +106,34 @@ def test_rooms_import_only_what_they_may():
     assert not wrong, "\n".join(wrong)
 
 
+FLOORS = (
+    ("collect.py", "place.py", "departures.py"),
+    ("answers",),
+    ("figures",),
+    ("output",),
+    ("update.py", "fingerprint.py"),
+)
+"""Of runner/report, from the ground up: no module imports one above it."""
+
+
+def floor(path):
+    """The number of the floor that a file or module of runner/report is on."""
+    inside = re.sub(r"^runner[./]report[./]", "", path).replace(".py", "").replace(".", "/")
+    name = inside.split("/")[0]
+    return next(n for n, names in enumerate(FLOORS) if {name, f"{name}.py"} & {*names})
+
+
+def test_a_report_has_floors_and_no_module_imports_from_above():
+    wrong = []
+    for path in files("runner/report"):
+        if relative(path) == "runner/report/__init__.py":
+            continue
+        for module, _ in imports(path):
+            if module.startswith("runner.report.") and floor(module) > floor(relative(path)):
+                wrong.append(f"{relative(path)}: {module}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_measuring_imports_neither_tables_nor_figures():
     top_level = [
         n

@@ -49,7 +49,7 @@ ALLOWED = {
     ): "members of an archive into a scratch folder, and the download of its own name",
     ("runner/data/fetch.py", "write_text"): "checksums into the scratch folder",
     ("runner/data/fetch.py", "rmdir"): "the scratch folder, which is empty",
-    ("runner/report/draw.py", "savefig"): "into memory",
+    ("runner/report/output/draw.py", "savefig"): "into memory",
     ("runner/curvature/plots.py", "savefig"): "into memory, for notebooks",
     ("docs/render.py", "write_text"): "numbers in the tracked pages",
     ("docs/verdict_table.py", "write_text"): "a tracked page",

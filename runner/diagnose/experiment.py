@@ -16,11 +16,12 @@ from runner.diagnose.parts import PARTS, Work, one_line
 from runner.diagnose.problem import Problem
 from runner.diagnose.settings import PARTS as NAMES, Request
 from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_randomness, snapshots
-from runner.report.collect import Collection, Missing, manifest
-from runner.report.findings import Failures, Material, Subject
-from runner.report.manifest import PAGE
+from runner.report.answers.findings import Failures, Material, Subject
+from runner.report.answers.judged import Judged
+from runner.report.collect import Collection, Missing
+from runner.report.output.manifest import PAGE, record_of
+from runner.report.output.write import write_report
 from runner.report.place import Place
-from runner.report.write import write_report
 from runner.run.execute import measure
 from runner.run.guest import seed_streams
 from runner.run.progress import Progress
@@ -256,8 +257,9 @@ class _Run:
         seed = (self.request.seed,)
         collection = Collection(job, place, tuple(self.cells), seed, tuple(self.missing))
         subject = Subject(job.experiment, tables)
-        material = Material(scope=collection.scope, shown=subject, judged=subject)
-        record = self._record(manifest(collection), cost_line(tables))
+        judged = Judged(collection)
+        material = Material(scope=judged.scope, shown=subject, judged=subject)
+        record = self._record(record_of(judged), cost_line(tables))
         made = write_report(folder, record, material, listings=listings(tables))
         failed += Failures(made["report_failures"]).lines()
         for line in (*console(tables), *(f"failed: {line}" for line in failed)):

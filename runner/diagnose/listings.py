@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from runner.contract import Tables
 from runner.contract.records import CERTIFICATE
 from runner.diagnose.figures import at_last_step
-from runner.report.listing import Listing
-from runner.report.rows import with_error
+from runner.report.answers.rows import with_error
+from runner.report.output.listing import Listing
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,21 +3,13 @@ missing, and where the report goes."""
 
 from __future__ import annotations
 
-import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
 
-from runner.contract import Experiment, Tables, figure_settings
-from runner.contract.records import CERTIFICATE
-from runner.contract.schema import identifying
-from runner.report.commands import measuring
-from runner.report.costs import Costs, total
-from runner.report.departures import Lacking, lacking, scope_of, with_marked
+from runner.contract import Experiment
+from runner.report.departures import is_papers, with_marked
 from runner.report.place import Place, Protocol, place_of
-from runner.report.scope import Scope
-from runner.stats.tables import chosen
 from runner.store.cells import within
 from runner.store.identity import Identity, digest
 from runner.store.job import PAPER, Job
@@ -57,50 +49,6 @@ class Collection:
     beside: Mapping[str, tuple[Stored, ...]] = field(default_factory=dict)
     """Stored cells of the companions of these settings (`Experiment.companions`), by name."""
 
-    @cached_property
-    def scope(self) -> Scope:
-        """What the report is."""
-        place = self.place
-        seeds = place.paper.paper_seeds
-        of_grid = [cell for cell in self.failures if cell.words == place.words]
-        failed = sum(cell.seed in seeds for cell in of_grid)
-        return scope_of(self.job.experiment, place.paper, place.profile, self.cells, failed)
-
-    @property
-    def judged(self) -> list[Stored]:
-        """The cells that verdicts read."""
-        if not (self.scope.is_papers and self.scope.paper):
-            return list(self.cells)
-        return within(self.cells, self.place.paper, self.scope.seeds)
-
-    @property
-    def judged_experiment(self) -> Experiment:
-        """The settings that verdicts read."""
-        if not (self.scope.is_papers and self.scope.paper):
-            return self.job.experiment
-        return with_marked(self.job.experiment, self.place.paper, "grid", "report")
-
-    @property
-    def lacking(self) -> list[Lacking]:
-        """The cells that some seeds of the verdicts have and others lack."""
-        if not self.scope.unmeasured:
-            return []
-        return lacking(self.place.paper, self.judged, self.scope.seeds)
-
-    @property
-    def replication(self) -> list[Stored]:
-        """The cells of the second verdict; none where no seeds are declared, or not all stored."""
-        seeds = self.scope.replication
-        if seeds:
-            return within(self.cells, self.place.paper, seeds)
-        return []
-
-    @property
-    def shown(self) -> list[Stored]:
-        """The cells of figures and tables: all but those that only the second verdict reads."""
-        further = {*self.scope.replication} - {*self.scope.seeds}
-        return [cell for cell in self.cells if cell.meta["seed"] not in further]
-
     @property
     def failures(self) -> tuple[Missing, ...]:
         """The missing cells that failed last time."""
@@ -115,6 +63,19 @@ class Collection:
             seeds.setdefault(cell.words, set()).add(cell.seed)
         name = f"experiment={self.job.name}"
         return [measuring([name, *words], wanted) for words, wanted in seeds.items()]
+
+
+def shown_command(words: Iterable[str]) -> str:
+    """The command line of these words."""
+    return shlex.join(["hess-run", *words])
+
+
+def measuring(words: Iterable[str], seeds: Iterable[int]) -> str:
+    """What measures the cells of these seeds."""
+    seeds = sorted(seeds)
+    multirun = ["-m"] if len(seeds) > 1 else []
+    named = [f"seed={','.join(map(str, seeds))}"] if seeds else []
+    return shown_command([*multirun, *words, *named])
 
 
 def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> Collection:
@@ -157,25 +118,6 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     )
 
 
-def with_lacking(tables: Tables, cells: Sequence[Lacking]) -> Tables:
-    """Tables with rows for the lacking cells, as another seed has them, in which every float that
-    is no parameter of the cell is missing: a group of rows that lacks some of its cells says so
-    itself, and the judge counts them as lost."""
-    import pandas as pd
-
-    if not cells:
-        return tables
-    made = {}
-    for name, table in tables.items():
-        rows = [table]
-        for cell in cells:
-            copied = chosen(table, **cell.params, seed=cell.like).assign(seed=cell.seed)
-            floats = [c for c in copied.select_dtypes("float") if c not in cell.params]
-            rows.append(copied.assign(**dict.fromkeys(floats, math.nan)))
-        made[name] = pd.concat(rows, ignore_index=True)
-    return made
-
-
 def _in_order(cells: Iterable[Stored], experiment: Experiment) -> tuple[Stored, ...]:
     """The cells in the order of the grid, then of the seed; others after them."""
     grid = [digest(dict(cell.params)) for cell in experiment.cells()]
@@ -193,7 +135,9 @@ def _wanted(
 ) -> dict[str, Missing]:
     """Every cell that the report needs, by id: of the grid at these seeds, as far as verdicts read
     them, and those that the jobs asked for in addition."""
-    of_paper = scope_of(job.experiment, place.paper, place.profile).seeds
+    of_paper: tuple[int, ...] = ()
+    if is_papers(job.experiment, place.paper, place.profile):
+        of_paper = tuple(place.paper.paper_seeds)
     grid = list(place.experiment.cells())
     wanted = {}
     for seed in seeds:
@@ -223,67 +167,3 @@ def companions_of(job: Job, cells: Sequence[Stored]) -> dict[str, tuple[Stored, 
             found.sort(key=lambda cell: (str(cell.meta["params"]), cell.meta["seed"]))
             companions[name] = tuple(found)
     return companions
-
-
-CELL_KEYS = ("wall_seconds", "cpu_seconds", "peak_memory_mib", "finished")
-"""Keys of cell.json in the manifest of a report."""
-
-
-def _cell_record(cell: Stored) -> dict[str, Any]:
-    return {
-        "id": cell.id,
-        "params": cell.meta["params"],
-        "seed": cell.meta["seed"],
-        **{key: cell.meta[key] for key in CELL_KEYS},
-        "git_commit": cell.meta["software"]["git_commit"],
-        "certificate": CERTIFICATE in cell.meta["tables"],
-    }
-
-
-def a_seed(experiment: Experiment, cells: Sequence[Stored]) -> dict[str, Any]:
-    """What a listing says of an experiment without composing it: the cells of one seed, and what
-    they cost, by the medians of these."""
-    grid = list(experiment.cells())
-    cost = total(map(Costs(cells, grid), grid))
-    return {
-        "reproduces": experiment.reproduces,
-        "paper_seeds": list(experiment.paper_seeds),
-        "cells": len(grid),
-        "seconds": round(cost.seconds, 2),
-        "gib": round(cost.gib, 3),
-        "bytes": round(cost.bytes),
-    }
-
-
-def manifest(collection: Collection) -> dict[str, Any]:
-    """What a report was made from."""
-    job = collection.job
-    cells = collection.cells
-    experiment = job.experiment
-    beside = {}
-    for name, of_companion in collection.beside.items():
-        beside[name] = [cell.id for cell in of_companion]
-    return {
-        "experiment": job.name,
-        "title": experiment.title,
-        "paper": experiment.paper,
-        "version": experiment.version,
-        "profile": collection.place.profile,
-        "changed": " ".join(collection.place.changed),
-        "scope": collection.scope.record(),
-        "settings": identifying(experiment),
-        "settings_key": job.identity.key,
-        "drawn_with": figure_settings(experiment),
-        "threads": job.threads,
-        "device": job.device,
-        "seeds": list(collection.seeds),
-        "cells": [_cell_record(cell) for cell in cells],
-        "beside": beside,
-        "missing": [str(cell) for cell in collection.missing],
-        "failures": [
-            {"seed": cell.seed, "cell": cell.label, "error": cell.error}
-            for cell in collection.failures
-        ],
-        "fill_commands": collection.fill_commands,
-        "wall_seconds": round(sum(cell.meta["wall_seconds"] for cell in cells), 2),
-    }

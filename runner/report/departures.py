@@ -1,161 +1,28 @@
-"""The scope of a report, from how its settings and cells depart from the paper's."""
+"""How settings depart from the paper's."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from runner.contract import Experiment
-from runner.report.labels import label
-from runner.report.scope import STAND_IN, Departure, Scope
-from runner.store.cells import Stored, within
-from runner.store.identity import digest
+from runner.store.job import PAPER
 
-
-def scope_of(
-    experiment: Experiment,
-    paper: Experiment,
-    profile: str,
-    cells: Sequence[Stored] = (),
-    failed: int = 0,
-) -> Scope:
-    """The scope of a report.
-
-    Parameters
-    ----------
-    experiment
-        The settings of the run.
-    paper
-        The experiment under the paper's protocol.
-    profile
-        Profile of the run.
-    cells
-        Every cell that the report shows.
-    failed
-        Cells of the paper's grid and seeds whose measurement failed.
-    """
-    here, there = (_kind_of_data(one) for one in (experiment, paper))
-    found = Scope(
-        paper=paper.paper,
-        profile=profile,
-        stand_in=there if here == STAND_IN != there else "",
-        departures=tuple(departures(experiment, paper)),
-        restated=tuple(restated(experiment, paper)),
-    )
-    if not found.is_papers:
-        return found
-    of_grid = within(cells, paper, ())
-    found = replace(
-        found,
-        seeds=tuple(paper.paper_seeds),
-        replication=_replicated(paper, of_grid),
-        lost=tuple(_lost(paper, of_grid, failed)),
-        unmeasured=_unmeasured(paper, of_grid),
-    )
-    return replace(found, shown=tuple(_not_judged(paper, found, cells, of_grid)))
-
-
-def _kind_of_data(experiment: Experiment) -> str:
-    return str(getattr(getattr(experiment, "dataset", None), "kind", ""))
-
-
-def _replicated(paper: Experiment, of_grid: Sequence[Stored]) -> tuple[int, ...]:
-    """The seeds of the second verdict, none until every cell of them is stored."""
-    seeds = tuple(paper.replication_seeds)
-    stored = sum(cell.meta["seed"] in seeds for cell in of_grid)
-    complete = stored and stored == len(seeds) * len(list(paper.cells()))
-    return seeds if complete else ()
-
-
-def _lost(paper: Experiment, of_grid: Sequence[Stored], failed: int) -> Iterator[str]:
-    """What verdicts lack: seeds of the paper without any cell, and cells that failed. Neither is
-    missing at random: what diverges fails, and who stops may have seen the result."""
-    seeds = {*paper.paper_seeds}
-    absent = sorted(seeds - {cell.meta["seed"] for cell in of_grid})
-    if absent and len(absent) < len(seeds):
-        yield f"{len(absent)} of {len(seeds)} seeds missing ({', '.join(map(str, absent))})"
-    if failed:
-        yield f"{failed} of {len(seeds) * len(list(paper.cells()))} cells failed"
+STAND_IN = "surrogate"
+"""Kind of data set: random fields in place of real images."""
 
 
 @dataclass(frozen=True)
-class Lacking:
-    """A cell that a seed lacks. like: a seed that has it."""
+class Departure:
+    """A setting of a run that is not the paper's."""
 
-    params: Mapping[str, Any]
-    seed: int
-    like: int
+    setting: str
+    found: str
+    wanted: str
 
-
-def lacking(paper: Experiment, cells: Sequence[Stored], seeds: Sequence[int]) -> list[Lacking]:
-    """The cells of the paper's grid that some of `seeds` have and others, which have any cell, have
-    not. cells: those that verdicts read."""
-    stored: dict[str, set[int]] = {}
-    for cell in cells:
-        stored.setdefault(digest(cell.meta["params"]), set()).add(cell.meta["seed"])
-    begun = {cell.meta["seed"] for cell in cells} & {*seeds}
-    found = []
-    for wanted in paper.cells():
-        there = stored.get(digest(dict(wanted.params)), set()) & begun
-        absent = sorted(begun - there) if there else []
-        found += [Lacking(wanted.params, seed, min(there)) for seed in absent]
-    return found
-
-
-def _unmeasured(paper: Experiment, of_grid: Sequence[Stored]) -> str:
-    """'3 of 60 cells are not measured (seeds 45, 46)'; "" where no begun seed lacks any."""
-    absent = lacking(paper, of_grid, paper.paper_seeds)
-    if not absent:
-        return ""
-    total = len(paper.paper_seeds) * len(list(paper.cells()))
-    seeds = _named({cell.seed for cell in absent})
-    return f"{len(absent)} of {total} cells are not measured ({seeds})"
-
-
-def _named(seeds: Collection[int]) -> str:
-    word = "seed" if len(seeds) == 1 else "seeds"
-    return f"{word} {', '.join(map(str, sorted(seeds)))}"
-
-
-def _not_judged(
-    paper: Experiment, scope: Scope, cells: Sequence[Stored], of_grid: Sequence[Stored]
-) -> Iterator[str]:
-    """What the cells outside the paper's grid and seeds have that those inside have not."""
-    if not paper.paper:
-        return
-    grid = [cell.params for cell in paper.cells()]
-    inside = set(map(id, of_grid))
-    off = [cell for cell in cells if id(cell) not in inside]
-    values: dict[str, dict[str, None]] = {}
-    for cell in off:
-        for name, value in cell.meta["params"].items():
-            if all(params.get(name) != value for params in grid):
-                values.setdefault(name, {})[str(value)] = None
-    yield from (_values(name, list(found)) for name, found in values.items())
-    if off and not values:
-        yield f"{len(off)} cells outside the paper's grid"
-    judged = {*scope.seeds, *scope.replication}
-    seeds = {cell.meta["seed"] for cell in cells} - judged
-    if scope.seeds and seeds:
-        yield _named(seeds)
-
-
-MOST = 3
-"""Values that are named; of more, their number."""
-
-
-def _values(name: str, values: Sequence[str]) -> str:
-    """A parameter with its values, in words.
-
-    >>> _values("draw_seed", ["22", "8"]), _values("activation", ["gelu"])
-    ('draw seed 22 and 8', 'activation GELU')
-    """
-    if len(values) > MOST:
-        return f"{label(name)}: {len(values)} further values"
-    *first, last = map(label, values)
-    named = f"{', '.join(first)} and {last}" if first else last
-    return f"{label(name)} {named}"
+    def __str__(self) -> str:
+        return f"{self.setting}={self.found} instead of {self.wanted}"
 
 
 ASIDE = ("grid", "report", "free")
@@ -171,6 +38,23 @@ def marked(experiment: Any, *marks: str) -> list[str]:
 def with_marked(experiment: Experiment, source: Experiment, *marks: str) -> Experiment:
     """The settings, with those of another one in the fields with these marks."""
     return replace(experiment, **{name: getattr(source, name) for name in marked(source, *marks)})
+
+
+def stand_in(experiment: Experiment, paper: Experiment) -> str:
+    """The paper's data set where random fields replace it; "" where they do not."""
+    here, there = (_kind_of_data(one) for one in (experiment, paper))
+    return there if here == STAND_IN != there else ""
+
+
+def _kind_of_data(experiment: Experiment) -> str:
+    return str(getattr(getattr(experiment, "dataset", None), "kind", ""))
+
+
+def is_papers(experiment: Experiment, paper: Experiment, profile: str) -> bool:
+    """Whether these settings are the paper's, as far as its numbers and statements go."""
+    if profile != PAPER:
+        return False
+    return not paper.paper or not (stand_in(experiment, paper) or departures(experiment, paper))
 
 
 def departures(experiment: Experiment, paper: Experiment) -> list[Departure]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.contract import Experiment
 from runner.files import sha256
-from runner.report.reference import REFERENCE
+from runner.report.answers.reference import REFERENCE
 from runner.store.archive import CELLS, published_folder
 from runner.store.code import package_of, tree_of
 from runner.store.identity import digest

@@ -12,31 +12,34 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError, short
-from runner.report.collect import Collection, a_seed, collect, manifest, with_lacking
-from runner.report.draw import FORMATS, Gallery
-from runner.report.findings import Failures, Material, Subject, ask
+from runner.report.answers.findings import Failures, ask
+from runner.report.answers.judged import Judged
+from runner.report.answers.reference import Numbers, numbers_of
+from runner.report.answers.rows import rows_of
+from runner.report.collect import Collection, collect
 from runner.report.fingerprint import fingerprint
-from runner.report.manifest import (
+from runner.report.output.draw import FORMATS, Gallery
+from runner.report.output.manifest import (
     PAGE,
+    a_seed,
     changed_files,
     is_merged,
     is_published,
     plain,
     read_manifest,
+    record_of,
     warnings_of,
     write,
 )
-from runner.report.page import Page
-from runner.report.place import Protocol
-from runner.report.reference import Numbers, numbers_of
-from runner.report.rows import rows_of
-from runner.report.write import (
+from runner.report.output.page import Page
+from runner.report.output.write import (
     console_lines,
     remove_stale,
     write_manifest,
     write_page,
     write_report,
 )
+from runner.report.place import Protocol
 from runner.store import tables
 from runner.store.archive import where_published
 from runner.store.identity import software
@@ -58,8 +61,12 @@ class Configuration:
 class Update:
     """The report of one set of settings: what it covers, and its manifest before it is made."""
 
-    collection: Collection
+    judged: Judged
     configuration: Configuration = Configuration()
+
+    @property
+    def collection(self) -> Collection:
+        return self.judged.collection
 
     @property
     def folder(self) -> Path:
@@ -81,7 +88,7 @@ class Update:
         cells: list[Stored] = list(found.cells)
         for of_companion in found.beside.values():
             cells += of_companion
-        record = manifest(found)
+        record = record_of(self.judged)
         digest = fingerprint(experiment, cells, plain(record), self.configuration.files)
         of_a_seed = a_seed(experiment, found.cells)  # times and sizes, which no fingerprint covers
         about = {"conf": self.configuration.digest, "a_seed": of_a_seed}
@@ -104,7 +111,7 @@ class Update:
         for file in filter(is_published, there["files"]):
             write(self.folder / file, (published / file).read_bytes())
         names = {file.removesuffix(".csv") for file in filter(is_merged, there["files"])}
-        for name, frame in merge(self.collection.shown, names).items() if names else ():
+        for name, frame in merge(self.judged.shown, names).items() if names else ():
             write(self.folder / f"{name}.csv", tables.to_bytes(frame))
         digest = write_page(replace(page, folder=self.folder))
         record = {**there, "files": {**there["files"], PAGE: digest}}
@@ -128,7 +135,7 @@ class Update:
         name = self.collection.job.name
         written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         record = {**self.record, "software": software(), "written": written}
-        material = material_of(self.collection, self.reference)
+        material = self.judged.material(self.reference)
         made = write_report(
             self.folder,
             record,
@@ -137,27 +144,6 @@ class Update:
             say=lambda line: say(f"{name}: {line}"),
         )
         return console_lines(self.folder, made)
-
-
-def material_of(collection: Collection, reference: Numbers | None) -> Material:
-    """What the report of some cells is made from. reference: the paper's values, if any."""
-    beside = {name: merge(cells) for name, cells in collection.beside.items()}
-    cells = collection.judged
-    settings = collection.judged_experiment
-    shown = Subject(collection.job.experiment, merge(collection.shown), beside)
-    lacking = collection.lacking
-    same = len(cells) == len(collection.shown) and settings == shown.experiment
-    judged = shown
-    if lacking or not same:
-        judged = Subject(settings, with_lacking(merge(cells), lacking), beside)
-    further = collection.replication
-    return Material(
-        scope=collection.scope,
-        shown=shown,
-        judged=judged,
-        replication=Subject(settings, merge(further), beside) if further else None,
-        reference=reference,
-    )
 
 
 def report(
@@ -194,7 +180,7 @@ def report(
     damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
         return collection, [f"{job.name}: {_nothing_stored(collection)}", *damage]
-    update = Update(collection, configuration)
+    update = Update(Judged(collection), configuration)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
     if (found := update.unchanged()) is not None:
         return collection, [f"{head}, unchanged", *_found(update.folder, found), *damage]
@@ -252,14 +238,15 @@ def draw(
         raise SettingError(f"{collection.job.name}: {_nothing_stored(collection)}")
     job = collection.job
     folder = collection.place.folder
-    found = ask(material_of(collection, numbers_of(job.name)), failures)
+    judged = Judged(collection)
+    found = ask(judged.material(numbers_of(job.name)), failures)
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:
         raise SettingError(
             f"figure: expected one of {', '.join(found.figures)}, found {short(figure)}"
         )
     claim_outputs(job.outputs)
-    record = manifest(collection)
+    record = record_of(judged)
     warnings = warnings_of(record, [str(cell) for cell in collection.missing])
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     rows = rows_of(found.scorecard, found.claims, found.paper, job.name)

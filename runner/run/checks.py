@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner.contract import SettingError, one_of, setting
 from runner.files import sweep
-from runner.report.manifest import (
+from runner.report.output.manifest import (
     NAME as MANIFEST,
     changed_files,
     is_published,

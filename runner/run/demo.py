@@ -82,9 +82,9 @@ def demo(outputs: Path) -> int:
 def _report(jobs: Sequence[Job]) -> list[str]:
     """Report the cells with one figure, compared with the grid of these cells alone; lines that say
     what is in it."""
-    from runner.report.rows import read_table
+    from runner.report.answers.rows import read_table
+    from runner.report.output.write import write_overview
     from runner.report.update import report
-    from runner.report.write import write_overview
 
     def narrowed(name: str, profile: str) -> Experiment:
         return jobs[0].experiment

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.contract import Cell, SettingError, quoted
-from runner.report.costs import Cost, Costs, duration, price
 from runner.run import config
 from runner.store import code
 from runner.store.archive import Archive, published_folder
+from runner.store.costs import Cost, Costs, duration, price
 from runner.store.job import Job
 from runner.store.store import Store, Stored
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import GROUPS, SettingError, short
-from runner.report.costs import Cost, Costs, duration, price, total
-from runner.report.manifest import read_manifest
+from runner.report.output.manifest import read_manifest
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, files, preview
 from runner.run.nearest import did_you_mean
 from runner.store.archive import published_folder, published_root, where_published
+from runner.store.costs import Cost, Costs, duration, price, total
 from runner.store.identity import Identity
 from runner.store.store import Store
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.contract import SettingError, short
-from runner.report.commands import (
+from runner.report.answers.papers import known_papers
+from runner.report.answers.rows import ALL, Row, criterion_of
+from runner.report.answers.tones import is_judged, outcome_of
+from runner.report.output.commands import (
     as_typed,
     figure_commands,
     figure_words,
@@ -19,10 +22,7 @@ from runner.report.commands import (
     run_words,
     shown_command,
 )
-from runner.report.page import Figure, Page
-from runner.report.papers import known_papers
-from runner.report.rows import ALL, Row, criterion_of
-from runner.report.tones import is_judged, outcome_of
+from runner.report.output.page import Figure, Page
 from runner.run.forecast import price_of
 from runner.run.nearest import did_you_mean
 from runner.run.provenance import Answer

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError
-from runner.report.commands import (
+from runner.report.answers.rows import Row, criterion_of, population
+from runner.report.output.commands import (
     as_typed,
     figure_commands,
     measuring,
@@ -21,9 +22,8 @@ from runner.report.commands import (
     run_words,
     shown_command,
 )
-from runner.report.manifest import read_manifest
-from runner.report.page import Page
-from runner.report.rows import Row, criterion_of, population
+from runner.report.output.manifest import read_manifest
+from runner.report.output.page import Page
 from runner.store.archive import published_folder
 from runner.store.cells import CELL_JSON, CellFiles, Damaged
 from runner.store.store import Store

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.contract import Cell, SettingError, quoted
 from runner.files import is_listed, locked, remove, sweep, write_bytes
-from runner.report.manifest import NAME as MANIFEST, is_published, read_manifest
+from runner.report.output.manifest import NAME as MANIFEST, is_published, read_manifest
 from runner.report.place import place_of
 from runner.run import config
 from runner.run.command_line import Call

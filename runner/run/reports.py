@@ -11,7 +11,6 @@ from typing import Any
 from runner import results
 from runner.contract import SettingError, described, quoted, setting
 from runner.files import sweep
-from runner.report.costs import duration
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import files
@@ -19,6 +18,7 @@ from runner.run.config.overrides import Arguments
 from runner.run.keys import Keys
 from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
+from runner.store.costs import duration
 from runner.store.job import Job, check_outputs, is_claimed
 from runner.store.store import Store
 from runner.store.upkeep import cells_as_folders
@@ -66,7 +66,7 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False, partial: bool = Fal
 
     any_seed: as in `runner.report.update.report`. partial: cells may be missing.
     """
-    from runner.report.write import write_overview
+    from runner.report.output.write import write_overview
 
     groups: dict[tuple[Path, str], list[Job]] = {}
     for job in jobs:
@@ -81,7 +81,7 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False, partial: bool = Fal
 
 def _report_one(jobs: Sequence[Job], any_seed: bool, partial: bool) -> bool:
     """Report jobs of the same settings; True as in `report_jobs`."""
-    from runner.report.manifest import read_manifest
+    from runner.report.output.manifest import read_manifest
     from runner.report.update import Configuration, report
 
     name = jobs[0].name
@@ -161,8 +161,8 @@ def report_command(call: Call) -> int:
         return 0
     any_seed = not any(word.startswith("seed=") for word in call.settings)
     if asked != Drawing():
+        from runner.report.output.write import write_overview
         from runner.report.update import draw
-        from runner.report.write import write_overview
 
         size = asked.figure_width, asked.figure_height
         about: Any = {"figure": asked.figure, "suffix": asked.figures, "size": size}

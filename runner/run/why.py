@@ -11,8 +11,8 @@ from pathlib import Path
 
 from runner.contract import SettingError, short
 from runner.contract.schema import DIGITS
-from runner.report.page import Page
-from runner.report.papers import anchors
+from runner.report.answers.papers import anchors
+from runner.report.output.page import Page
 from runner.run.answer_lines import lines
 from runner.run.command_line import Call
 from runner.run.nearest import did_you_mean

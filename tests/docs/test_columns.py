@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 from docs.columns import PAGE, REPORTS, TITLES, described, page, place_of
-from runner.report.rows import SCORE_COLUMNS
+from runner.report.answers.rows import SCORE_COLUMNS
 from runner.run.config import experiment_names, preview
 from tests import PUBLISHED
 

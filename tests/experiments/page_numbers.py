@@ -9,7 +9,7 @@ from functools import cache
 
 import pandas as pd
 
-from runner.report.summary import summary
+from runner.report.answers.summary import summary
 from tests.experiments.stored import PUBLISHED, ROOT, table, verdicts
 
 SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from runner.report.answers.findings import within_scope
+from runner.report.answers.judged import Judged
 from runner.report.collect import collect
-from runner.report.findings import within_scope
-from runner.report.update import material_of
 from runner.run.config import build_job, protocol
 from tests import PUBLISHED
 from tests.experiments.verdicts import rows
@@ -23,7 +23,7 @@ PARTS = ("variants", "other_seeds")
 def decided(name, outputs):
     """name -> claim, from published cells."""
     job = build_job([f"experiment={name}", f"outputs={outputs}"])
-    material = material_of(collect([job], protocol), None)
+    material = Judged(collect([job], protocol)).material(None)
     analysis = material.judged.analysis()
     texts = {s: a.text for a in analysis.alternatives for s in a.statements}
     claims = [replace(c, alternative=texts.get(c.name, "")) for c in analysis.claims()]

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from runner.contract import analyse
+from runner.report.answers.judged import Judged
 from runner.report.collect import collect
-from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol
 from tests import PUBLISHED
 from tests.experiments.verdicts import rows
@@ -22,7 +22,7 @@ KEPT = ("confirmed", "true by construction", "not run")
 
 def analysis_of(name, outputs):
     job = build_job([f"experiment={name}", f"outputs={outputs}"])
-    return material_of(collect([job], protocol), None).judged.analysis()
+    return Judged(collect([job], protocol)).material(None).judged.analysis()
 
 
 def confirmed(name):

@@ -8,7 +8,7 @@ import pytest
 
 from runner.contract import SettingError
 from runner.contract.schema import identifying
-from runner.report.reference import numbers_of
+from runner.report.answers.reference import numbers_of
 from runner.run.config import build_job, experiment_names, preview
 from tests.errors import mistakes, refusal
 

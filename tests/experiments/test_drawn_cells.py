@@ -7,7 +7,7 @@ import pytest
 
 from runner import results
 from runner.contract import Redrawn, analyse, figure_settings
-from runner.report.draw import image_of, made
+from runner.report.output.draw import image_of, made
 from runner.run import config
 from runner.store.cells import merge, within
 

@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 
-from runner.report.draw import made
-from runner.report.findings import Failures, Material, Subject, ask
-from runner.report.reference import numbers_of
-from runner.report.scope import Scope
+from runner.report.answers.findings import Failures, Material, Subject, ask
+from runner.report.answers.reference import numbers_of
+from runner.report.answers.scope import Scope
+from runner.report.output.draw import made
 from runner.run.config import build_job, experiment_names
 from runner.store.store import Store, Stored, merge
 from tests.slow import daily, slow

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from runner.contract import Cell, analyse
+from runner.report.answers.findings import Failures, ask
+from runner.report.answers.judged import Judged
+from runner.report.answers.reference import numbers_of
+from runner.report.answers.scope import Scope
 from runner.report.collect import collect
-from runner.report.findings import Failures, ask
-from runner.report.reference import numbers_of
-from runner.report.scope import Scope
-from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol
 from runner.store.upkeep import make_ready
 from tests.slow import daily, slow
@@ -72,44 +72,46 @@ def keep(job, made):
 
 
 def collected(job):
-    return collect([job], protocol, any_seed=True)
+    return Judged(collect([job], protocol, any_seed=True))
 
 
 def asked(found, name):
     failures = Failures()
-    answers = ask(material_of(found, numbers_of(name)), failures)
+    answers = ask(found.material(numbers_of(name)), failures)
     assert not [line for line in failures.lines() if not line.startswith("figure")]
     return answers
 
 
 def papers_cells(found):
     """The cells of the paper's grid and seeds, by the experiment's own list of them."""
-    params = [dict(cell.params) for cell in preview(found.job.name).cells()]
-    seeds = preview(found.job.name).paper_seeds
-    return [c for c in found.cells if c.meta["params"] in params and c.meta["seed"] in seeds]
+    params = [dict(cell.params) for cell in preview(found.collection.job.name).cells()]
+    seeds = preview(found.collection.job.name).paper_seeds
+    return [
+        c for c in found.collection.cells if c.meta["params"] in params and c.meta["seed"] in seeds
+    ]
 
 
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize("name", daily(NAMES, set(NAMES) - {*LARGE}))
 def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tmp_path):
     before = collected(published_job(name, tmp_path / "none"))
-    if not before.cells:
+    if not before.collection.cells:
         pytest.skip("nothing of this version is published")
     assert before.scope.is_papers and before.scope.seeds
-    assert [c.id for c in before.judged] == [c.id for c in papers_cells(before)]
+    assert [c.id for c in before.cells] == [c.id for c in papers_cells(before)]
     job = published_job(name, tmp_path / "grown")
-    grow(job, list(before.judged))
+    grow(job, list(before.cells))
     after = collected(job)
-    assert len(after.cells) > len(before.cells)
-    assert [c.id for c in after.judged] == [c.id for c in before.judged]
-    assert after.judged_experiment == before.judged_experiment
-    assert [*map(str, after.missing)] == [*map(str, before.missing)]
+    assert len(after.collection.cells) > len(before.collection.cells)
+    assert [c.id for c in after.cells] == [c.id for c in before.cells]
+    assert after.experiment == before.experiment
+    assert [*map(str, after.collection.missing)] == [*map(str, before.collection.missing)]
     assert after.scope.unmeasured == before.scope.unmeasured
     lines = [line for line in after.scope.lines if not line.startswith("nothing that reads them")]
     shown, *of_second_verdict = lines
     assert len(of_second_verdict) == bool(before.scope.replication)
     assert shown.startswith("shown and not judged: ") and shown.endswith(f"seed {SEED}")
-    for parameter, value in before.judged[0].meta["params"].items():
+    for parameter, value in before.cells[0].meta["params"].items():
         assert f"{parameter}=" in shown and str(other(value)) in shown
     assert Scope.of({"scope": after.scope.record()}) == after.scope
 
@@ -121,10 +123,10 @@ def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tm
 )
 def test_no_claim_number_or_statistic_moves(name, tmp_path):
     before = collected(published_job(name, tmp_path / "none"))
-    if not before.cells:
+    if not before.collection.cells:
         pytest.skip("nothing of this version is published")
     job = published_job(name, tmp_path / "grown")
-    grow(job, list(before.judged))
+    grow(job, list(before.cells))
     answers = asked(before, name), asked(collected(job), name)
     for table in ("stats", "claims", "scorecard"):
         pd.testing.assert_frame_equal(*(getattr(found, table) for found in answers))
@@ -142,8 +144,9 @@ def test_no_claim_number_or_statistic_moves(name, tmp_path):
 )
 def test_a_cell_that_one_seed_lacks_leaves_open_what_reads_it(name, tmp_path):
     before = collected(published_job(name, tmp_path))
-    lacking = next(cell for cell in before.judged if cell.meta["seed"] == 44)
-    after = replace(before, cells=tuple(cell for cell in before.cells if cell.id != lacking.id))
+    lacking = next(cell for cell in before.cells if cell.meta["seed"] == 44)
+    kept = tuple(cell for cell in before.collection.cells if cell.id != lacking.id)
+    after = Judged(replace(before.collection, cells=kept))
     whole, answers = asked(before, name), asked(after, name)
     for table, said in (("claims", "detail"), ("scorecard", "reason")):
         found = getattr(answers, table)
@@ -158,8 +161,8 @@ def test_a_cell_that_one_seed_lacks_leaves_open_what_reads_it(name, tmp_path):
 def test_what_is_stored_besides_would_move_verdicts(tmp_path):
     """The test above can fail: judged with the copies, statements come out otherwise."""
     job = published_job("phi_block_diagonal", tmp_path / "grown")
-    grow(job, list(collected(job).judged))
-    material = material_of(collected(job), None)
+    grow(job, list(collected(job).cells))
+    material = collected(job).material(None)
     shown, judged = (
         analyse(job.experiment, part.tables).claims() for part in (material.shown, material.judged)
     )
@@ -171,9 +174,9 @@ def test_what_is_stored_besides_would_move_verdicts(tmp_path):
 def test_a_second_verdict_appears_once_all_of_its_cells_are_stored(tmp_path, monkeypatch):
     name, further = "exp5_attention", (*range(42, 47), SEED)
     before = collected(published_job(name, tmp_path / "none"))
-    monkeypatch.setattr(type(before.job.experiment), "replication_seeds", further)
+    monkeypatch.setattr(type(before.collection.job.experiment), "replication_seeds", further)
     job = published_job(name, tmp_path / "grown")
-    cells = [cell for cell in before.judged if cell.meta["seed"] == 42]
+    cells = [cell for cell in before.cells if cell.meta["seed"] == 42]
     further_cells = [copied(cell, cell.meta["params"], SEED) for cell in cells]
     keep(job, further_cells[1:])
     partial = collected(job)
@@ -181,8 +184,8 @@ def test_a_second_verdict_appears_once_all_of_its_cells_are_stored(tmp_path, mon
     keep(job, further_cells[:1])
     found = collected(job)
     assert found.scope.replicated == "replication, 6 seeds" and not found.scope.shown
-    assert len(found.replication) == len(found.judged) + len(cells)
-    assert [c.id for c in found.shown] == [c.id for c in before.cells]
+    assert len(found.replication) == len(found.cells) + len(cells)
+    assert [c.id for c in found.shown] == [c.id for c in before.collection.cells]
     first, second = asked(before, name), asked(found, name)
     for table in ("claims", "scorecard"):
         made = getattr(second, table)
@@ -214,7 +217,7 @@ def test_every_experiment_of_a_paper_declares_its_seeds_and_no_second_verdict_co
 )
 def test_a_run_says_what_it_is(word, how, reason, tmp_path):
     job = build_job(["experiment=exp3_gn_gap", word, f"outputs={tmp_path}"])
-    scope = collect([job], protocol).scope
+    scope = Judged(collect([job], protocol)).scope
     assert (scope.how, scope.is_papers) == (how, not reason) and reason in scope.reason
     heading = scope.heading("Fig. 3", "x")
     assert heading == (

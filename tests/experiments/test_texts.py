@@ -10,8 +10,8 @@ from experiments.attention.bounds import BOUNDS
 from experiments.paper_audit.papers import clauses
 from experiments.printed import KINDS, Said, said, statement_rows, statements, unchecked
 from runner import results
-from runner.report.reference import files, numbers_of
-from runner.report.summary import summary
+from runner.report.answers.reference import files, numbers_of
+from runner.report.answers.summary import summary
 from tests import ROOT
 from tests.experiments.paper_audit.places import covered, inventory
 

@@ -8,9 +8,9 @@ from functools import cache
 
 from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import said, statements
-from runner.report.manifest import read_manifest
-from runner.report.reference import files
-from runner.report.rows import read_table as rows
+from runner.report.answers.reference import files
+from runner.report.answers.rows import read_table as rows
+from runner.report.output.manifest import read_manifest
 from runner.run.config import experiment_names
 from runner.stats.numbers import BIBLIOGRAPHIC, VALUE_COLUMNS
 from tests.experiments.paper_audit.places import covered

@@ -7,9 +7,9 @@ import pandas as pd
 from PIL import Image
 
 from runner.files import sha256
-from runner.report.page import Page
-from runner.report.start import build_start
-from runner.report.write import write_page
+from runner.report.output.page import Page
+from runner.report.output.start import build_start
+from runner.report.output.write import write_page
 
 FILES = ("scorecard.csv", "claims.csv", "stats.csv", "report.md", "figures/gap.png")
 KEYS = ("metric", "activation", "checkpoint", "distance")
@@ -20,7 +20,7 @@ def written(path: Path, rows: list[dict[str, object]]) -> None:
 
 
 def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
-    """A report as `runner.report.write` leaves it, with made-up numbers."""
+    """A report as `runner.report.output.write` leaves it, with made-up numbers."""
     folder = root / name
     (folder / "figures").mkdir(parents=True)
     Image.new("RGB", (1200, 400), "white").save(folder / "figures" / "gap.png")

@@ -4,16 +4,16 @@ import pandas as pd
 
 from runner.contract import figure_settings
 from runner.report import figures
-from runner.report.annotations import noted
-from runner.report.captions import (
+from runner.report.answers.rows import rows_of
+from runner.report.figures.annotations import noted
+from runner.report.figures.captions import (
     LONGEST_ALT,
     caption,
     finding,
     outcome_on,
 )
-from runner.report.commands import figure_commands
-from runner.report.manifest import read_manifest
-from runner.report.rows import rows_of
+from runner.report.output.commands import figure_commands
+from runner.report.output.manifest import read_manifest
 from runner.run.config import experiment_names, preview
 
 CLAIMS = pd.DataFrame(

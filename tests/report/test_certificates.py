@@ -6,7 +6,7 @@ import pytest
 
 from runner.contract.records import certificate_row
 from runner.curvature.verify import Certificate
-from runner.report.certificates import certificate_lines
+from runner.report.answers.certificates import certificate_lines
 from runner.store.compare import compare
 
 GOOD = Certificate(True, {"a": 2e-9, "b": 1e-8}, 1e-6, 1e-5)

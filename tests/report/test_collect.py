@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from runner.contract import Analysis, Companion, Experiment, grid
+from runner.report.answers.judged import scope_of
 from runner.report.collect import collect
-from runner.report.departures import departures, scope_of
+from runner.report.departures import departures
 from runner.report.update import report
 from runner.run import reports
 from runner.run.config import arguments, build_job, experiment_names, preview

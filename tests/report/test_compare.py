@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from runner.contract import Claim
-from runner.report import compare
+from runner.report.answers import compare
 from runner.stats.numbers import read_numbers
 from runner.stats.scorecard import scorecard
 from tests.errors import refusal

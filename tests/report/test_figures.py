@@ -14,9 +14,10 @@ from PIL import Image
 from experiments.dag.protocol import drawing as dag
 from experiments.three_layer import drawing as three_layer
 from runner import stats
-from runner.report import draw as saving, figures
+from runner.report import figures
+from runner.report.answers.scope import Scope
 from runner.report.figures import COLOURS, PlotStyles
-from runner.report.scope import Scope
+from runner.report.output import draw as saving
 from tests.errors import refusal
 
 

@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 
 from runner.contract import Claim, Statement
-from runner.report.compare import claims_table
-from runner.report.formatting import place_rows
-from runner.report.labels import row_label
-from runner.report.manifest import TYPES
-from runner.report.page import Page
-from runner.report.rendering import render
-from runner.report.rows import number_row, population, read_rows, rows_of, statement_row
-from runner.report.summary import summary
-from runner.report.write import with_json
+from runner.report.answers.compare import claims_table
+from runner.report.answers.formatting import place_rows
+from runner.report.answers.labels import row_label
+from runner.report.answers.rows import number_row, population, read_rows, rows_of, statement_row
+from runner.report.answers.summary import summary
+from runner.report.output.manifest import TYPES
+from runner.report.output.page import Page
+from runner.report.output.rendering import render
+from runner.report.output.write import with_json
 from runner.stats import judge
 from runner.stats.scorecard import scorecard
 from tests.errors import refusal

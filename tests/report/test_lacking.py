@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from runner.contract import Statement
-from runner.report.collect import with_lacking
-from runner.report.departures import Lacking, lacking, scope_of
-from runner.report.scope import Scope
+from runner.report.answers.judged import Lacking, lacking, scope_of, with_lacking
+from runner.report.answers.scope import Scope
 from runner.run.config import build_job
 from runner.stats import judge
 from runner.stats.scorecard import scorecard

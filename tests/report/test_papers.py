@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from runner.report import papers
-from runner.report.citation import bibtex
-from runner.report.page import Page
-from runner.report.start import build_start
+from runner.report.answers import papers
+from runner.report.output.citation import bibtex
+from runner.report.output.page import Page
+from runner.report.output.start import build_start
 
 ENTRY = """
 ["Toy paper"]

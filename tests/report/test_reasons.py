@@ -5,8 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from runner.report.page import Page
-from runner.report.reasons import why_not
+from runner.report.answers.reasons import why_not
+from runner.report.output.page import Page
 
 ROW = {"verdict": "inconclusive", "low": -0.1, "high": 0.4, "margin": 0.2, "n": 5}
 SEEN = "with n = 5 a difference above 0.45 would be not reproduced"

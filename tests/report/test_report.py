@@ -15,14 +15,14 @@ import pytest
 from runner import stats
 from runner.contract import CLAIM_VERDICTS, Analysis, Claim, Experiment, redraws
 from runner.report import figures
-from runner.report.compare import VERDICTS
-from runner.report.draw import caption_of
-from runner.report.findings import Failures, Material, Subject
-from runner.report.manifest import SUMS, warnings_of
-from runner.report.page import Page
-from runner.report.reference import Numbers
-from runner.report.scope import Departure, Scope
-from runner.report.write import console_lines, write_overview, write_report
+from runner.report.answers.compare import VERDICTS
+from runner.report.answers.findings import Failures, Material, Subject
+from runner.report.answers.reference import Numbers
+from runner.report.answers.scope import Departure, Scope
+from runner.report.output.draw import caption_of
+from runner.report.output.manifest import SUMS, warnings_of
+from runner.report.output.page import Page
+from runner.report.output.write import console_lines, write_overview, write_report
 from tests import contents
 
 
@@ -200,7 +200,7 @@ def test_a_summary_stands_in_the_report_of_all_cells_and_not_in_that_of_a_part(
 ):
     path = tmp_path / "demo.md"
     path.write_text("The ratio is {{ mean('ratios', 'ratio') }}.")
-    monkeypatch.setattr("runner.report.write.summary_path", lambda name, experiment: path)
+    monkeypatch.setattr("runner.report.output.write.summary_path", lambda name, experiment: path)
     of_one_seed = Scope(paper="WS bound", lost=("4 of 5 seeds missing (43, 44, 45, 46)",))
     cases = (("all", [], None), ("part", ["cell c"], None), ("seed", [], of_one_seed))
     for folder, missing, scope in cases:
@@ -391,7 +391,7 @@ def test_stale_figures_go_and_nothing_else(out):
 
 def test_a_disk_error_is_not_taken_for_a_figures_fault(out, monkeypatch):
     full = OSError(28, "No space left on device")
-    monkeypatch.setattr("runner.report.draw.write", Mock(side_effect=full))
+    monkeypatch.setattr("runner.report.output.draw.write", Mock(side_effect=full))
     with pytest.raises(OSError, match="No space"):
         report(out)
     assert (out / "ratios.csv").exists()
@@ -479,7 +479,7 @@ def test_an_experiment_without_a_paper_has_no_paper_anywhere(out):
 
 def test_a_figure_is_headed_by_its_place_and_what_all_rows_of_it_say(out, monkeypatch):
     heads = []
-    monkeypatch.setattr("runner.report.draw.head", lambda figure, text: heads.append(text))
+    monkeypatch.setattr("runner.report.output.draw.head", lambda figure, text: heads.append(text))
     report(out)
     assert heads[0] == (
         "Fig. 7 of the WS bound paper, measured (is not contradicted: "

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from runner.contract import Claim
-from runner.report.departures import scope_of
-from runner.report.findings import Failures, Material, Subject, ask, within_scope
-from runner.report.scope import Scope
+from runner.report.answers.findings import Failures, Material, Subject, ask, within_scope
+from runner.report.answers.judged import scope_of
+from runner.report.answers.scope import Scope
 from runner.run.config import build_job, experiment_names
 
 

@@ -4,10 +4,10 @@ import json
 import re
 
 from docs.results import build
-from runner.report.page import Page
-from runner.report.rendering import markdown
-from runner.report.start import build_start
-from runner.report.write import write_page
+from runner.report.output.page import Page
+from runner.report.output.rendering import markdown
+from runner.report.output.start import build_start
+from runner.report.output.write import write_page
 from tests.errors import refusal
 from tests.report.made_up import built, report
 
@@ -53,7 +53,7 @@ def test_pages_stay_small(tmp_path):
 
 
 def test_the_script_is_short_and_makes_no_verdict():
-    from runner.report.rendering import TEMPLATES
+    from runner.report.output.rendering import TEMPLATES
 
     script = (TEMPLATES / "site.js").read_text()
     assert len(script.splitlines()) <= 150

@@ -16,8 +16,8 @@ import pytest
 from runner.contract import Analysis, Claim, Experiment, SettingError, grid, report_only
 from runner.report import figures, update
 from runner.report.fingerprint import _content, archive_of, package_files
-from runner.report.manifest import SUMS, read_manifest, write
-from runner.report.page import Page
+from runner.report.output.manifest import SUMS, read_manifest, write
+from runner.report.output.page import Page
 from runner.run.checks import check_store
 from runner.run.config import preview
 from runner.run.execute import run

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from runner.report.collect import collect
-from runner.report.draw import DPI
+from runner.report.output.draw import DPI
 from runner.run import config
 from runner.run.config import compose
 from runner.run.forecast import planned

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.files import is_scratch, scratch_path
-from runner.report.manifest import SUMS
+from runner.report.output.manifest import SUMS
 
 
 @pytest.fixture

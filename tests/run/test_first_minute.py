@@ -13,7 +13,6 @@ from experiments.scalar_spectrum import spectra
 from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
-from runner.report.costs import Costs, duration
 from runner.run.answer_lines import lines
 from runner.run.command_line import parse
 from runner.run.config.overrides import Arguments
@@ -24,6 +23,7 @@ from runner.run.launch import without_stored
 from runner.run.provenance import figure_record
 from runner.run.why import why
 from runner.store.cells import Stored
+from runner.store.costs import Costs, duration
 from runner.store.job import Job
 from runner.store.working import Working
 from tests.errors import refusal

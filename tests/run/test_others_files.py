@@ -5,8 +5,8 @@ import zipfile
 import pytest
 
 from runner.contract import SettingError
+from runner.report.output.write import write_overview
 from runner.report.update import draw
-from runner.report.write import write_overview
 from runner.run import config
 from runner.run.execute import run
 from runner.run.publish import publish

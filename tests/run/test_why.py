@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from runner.contract import SettingError
-from runner.report.commands import figure_commands, run_words
-from runner.report.page import Page
+from runner.report.output.commands import figure_commands, run_words
+from runner.report.output.page import Page
 from runner.run.answer_lines import lines
 from runner.run.forecast import price_of
 from runner.run.places import judgement, place_name

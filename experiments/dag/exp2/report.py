@@ -21,8 +21,8 @@ from experiments.dag.protocol.drawing import (
 )
 from experiments.dag.protocol.summary import ENDS, first, over_seeds
 from runner.contract import Claim, Figures, Statement, redraws
+from runner.report.answers.labels import label
 from runner.report.figures import panels
-from runner.report.labels import label
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 

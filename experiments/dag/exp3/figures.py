@@ -27,7 +27,7 @@ from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import at_ends, first, over_seeds
 from runner import stats
 from runner.report import figures
-from runner.report.labels import label
+from runner.report.answers.labels import label
 from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 

@@ -17,7 +17,7 @@ from experiments.dag.protocol.drawing import (
 )
 from experiments.dag.protocol.summary import at_ends, first, over_seeds
 from runner.report import figures
-from runner.report.labels import label
+from runner.report.answers.labels import label
 from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 

@@ -21,7 +21,7 @@ from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first, over_seeds
 from runner.contract import Claim, Figures, Statement, redraws
 from runner.report import figures
-from runner.report.labels import label
+from runner.report.answers.labels import label
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 from runner.training import CHECKPOINTS

@@ -25,8 +25,8 @@ from experiments.dag.protocol.drawing import (
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import gap, over_seeds
 from runner.contract import Claim, Figures, Statement, redraws
+from runner.report.answers.labels import label
 from runner.report.figures import panels
-from runner.report.labels import label
 from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 

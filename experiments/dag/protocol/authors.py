@@ -19,7 +19,7 @@ import pandas as pd
 
 from experiments.judged import JudgedAnalysis
 from runner.contract import Claim, Statement, Tables
-from runner.report.reference import REFERENCE
+from runner.report.answers.reference import REFERENCE
 from runner.stats.intervals import FEWEST_SEEDS
 from runner.stats.numbers import unrounded
 from runner.stats.statements import judge

@@ -15,8 +15,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from experiments.dag.protocol.summary import ENDS
+from runner.report.answers.labels import label
 from runner.report.figures import PlotStyles
-from runner.report.labels import label
 from runner.training import CHECKPOINTS
 
 STYLES = PlotStyles(

@@ -17,7 +17,7 @@ import pandas as pd
 
 from experiments.dag.protocol.summary import first, images_component, long_format, per_seed
 from runner.contract import Tables
-from runner.report.reference import numbers_of
+from runner.report.answers.reference import numbers_of
 from runner.stats import linear, log_linear
 from runner.stats.intervals import FEWEST_SEEDS, Pseudovalues
 from runner.stats.tables import chosen, groups

@@ -7,7 +7,7 @@ from statistics import linear_regression, median
 
 from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.printed import printed_number, printed_rows
-from runner.report.reference import REFERENCE
+from runner.report.answers.reference import REFERENCE
 from runner.stats.numbers import unrounded
 
 CHECKS = Checks()

@@ -22,8 +22,8 @@ from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION, Case, wh
 from experiments.three_layer.ws_bound.figures import SMALLEST
 from runner.contract import Tables
 from runner.report import figures as draw
+from runner.report.answers.labels import name as named
 from runner.report.figures import COLOURS
-from runner.report.labels import name as named
 from runner.stats.tables import chosen, first_seed
 
 

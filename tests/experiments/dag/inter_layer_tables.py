@@ -11,7 +11,7 @@ from experiments.dag.exp6 import measure as exp6
 from experiments.printed import statements
 from runner.contract import Context, analyse, measure
 from runner.curvature import verify
-from runner.report.reference import numbers_of
+from runner.report.answers.reference import numbers_of
 from runner.run.config import build_job
 from runner.stats.scorecard import scorecard
 from tests.experiments.tables import claims_of, grid, joined

@@ -19,7 +19,7 @@ from experiments.three_layer.ws_bound.portrait_claims import boundary_length, la
 from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
 from runner.contract import Claim, Context, SettingError, analyse
-from runner.report.reference import numbers_of
+from runner.report.answers.reference import numbers_of
 from runner.run.config import arguments, build_job
 from runner.stats import correct
 from runner.stats.scorecard import scorecard

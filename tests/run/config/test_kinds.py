@@ -8,7 +8,7 @@ from runner.contract import GROUPS, SettingError, kind
 from runner.contract.schema import identifying
 from runner.kinds.dataset import SurrogateData
 from runner.models import builder
-from runner.report.departures import scope_of
+from runner.report.answers.judged import scope_of
 from runner.run.config import (
     build_job,
     experiment_class,

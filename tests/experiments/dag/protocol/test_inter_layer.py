@@ -3,9 +3,9 @@ took."""
 
 import pytest
 
-from runner.report.costs import Costs
 from runner.run.config import arguments, build_jobs, preview
 from runner.store.archive import VARIABLE
+from runner.store.costs import Costs
 from runner.store.identity import Identity
 from runner.store.store import Store
 

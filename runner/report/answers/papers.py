@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PAPERS_FILE = Path(__file__).resolve().parents[2] / "experiments" / "papers.toml"
+PAPERS_FILE = Path(__file__).resolve().parents[3] / "experiments" / "papers.toml"
 """What to cite, main finding, figure and anchor of each paper."""
 
 

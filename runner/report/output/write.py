@@ -1,5 +1,5 @@
 """From merged tables to the files of a report: tables, figures, report.md, manifest and page, all
-from one content (`runner.report.page`).
+from one content (`runner.report.output.page`).
 
 Order matters. The experiment's analysis is asked once, tables are on disk before anything is drawn,
 and whatever the experiment's own code raises (a figure, the claims, the tests) is recorded and
@@ -20,15 +20,19 @@ from typing import TYPE_CHECKING, Any
 from runner.contract import CLAIM_VERDICTS
 from runner.contract.records import CERTIFICATE
 from runner.files import is_listed, remove
-from runner.report import compare
-from runner.report.captions import outcome_on
-from runner.report.certificates import certificate_lines
-from runner.report.citation import bibtex
-from runner.report.draw import Gallery
-from runner.report.findings import Failures, Findings, Material, ask
-from runner.report.formatting import counts_line
-from runner.report.listing import Listing
-from runner.report.manifest import (
+from runner.report.answers import compare
+from runner.report.answers.certificates import certificate_lines
+from runner.report.answers.findings import Failures, Findings, Material, ask
+from runner.report.answers.formatting import counts_line
+from runner.report.answers.papers import known_papers
+from runner.report.answers.rows import ALL, JSON_COLUMNS, Row, rows_of
+from runner.report.answers.scope import Scope
+from runner.report.answers.summary import PARTIAL, summary, summary_path
+from runner.report.figures.captions import outcome_on
+from runner.report.output.citation import bibtex
+from runner.report.output.draw import Gallery
+from runner.report.output.listing import Listing
+from runner.report.output.manifest import (
     NAME,
     PAGE,
     complete,
@@ -39,13 +43,9 @@ from runner.report.manifest import (
     warnings_of,
     write,
 )
-from runner.report.page import Page
-from runner.report.papers import known_papers
-from runner.report.rendering import render
-from runner.report.rows import ALL, JSON_COLUMNS, Row, rows_of
-from runner.report.scope import Scope
-from runner.report.start import build_start
-from runner.report.summary import PARTIAL, summary, summary_path
+from runner.report.output.page import Page
+from runner.report.output.rendering import render
+from runner.report.output.start import build_start
 from runner.store import tables
 
 if TYPE_CHECKING:

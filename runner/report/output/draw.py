@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Figures, Redrawn
-from runner.report.annotations import head, noted
-from runner.report.captions import Caption, caption, outcome_on
+from runner.report.answers.findings import Failures
+from runner.report.answers.rows import Row
+from runner.report.answers.scope import Scope
 from runner.report.figures import NothingToDraw, drawn_in
-from runner.report.findings import Failures
-from runner.report.manifest import stamp, write
-from runner.report.page import VECTOR
-from runner.report.rows import Row
-from runner.report.scope import Scope
+from runner.report.figures.annotations import head, noted
+from runner.report.figures.captions import Caption, caption, outcome_on
+from runner.report.output.manifest import stamp, write
+from runner.report.output.page import VECTOR
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -200,7 +200,7 @@ def source_of(maker: Any) -> str:
     if code is None:
         return ""
     path = Path(code.co_filename)
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     name = path.relative_to(root) if path.is_relative_to(root) else path.name
     return f"{name}:{code.co_firstlineno}"
 

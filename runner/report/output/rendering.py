@@ -1,4 +1,4 @@
-"""The formats of a report: templates of Markdown and HTML, both filled from a `runner.report.page`.
+"""The formats of a report: templates of Markdown and HTML, both filled from a page (`output.page`).
 Pages are self-contained; nothing that a user wrote can run."""
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.report.captions import seeds_line
-from runner.report.formatting import markdown_table, sentence
-from runner.report.listing import Listing
-from runner.report.page import listed
-from runner.report.rows import Row
-from runner.report.tones import MEANINGS, tone
+from runner.report.answers.formatting import markdown_table, sentence
+from runner.report.answers.rows import Row
+from runner.report.answers.tones import MEANINGS, tone
+from runner.report.figures.captions import seeds_line
+from runner.report.output.listing import Listing
+from runner.report.output.page import listed
 
 TEMPLATES = Path(__file__).parent / "templates"
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}

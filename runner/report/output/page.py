@@ -11,13 +11,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from runner.report.commands import figure_commands, settings_words
-from runner.report.formatting import counts_of, one_digit, place_rows, sentence
-from runner.report.listing import Listing
-from runner.report.manifest import changed_files, is_published, read_manifest, warnings_of
-from runner.report.rows import Record, Row, criterion_of, read_rows, read_table, shown
-from runner.report.scope import Scope
-from runner.report.tones import in_order
+from runner.report.answers.formatting import counts_of, one_digit, place_rows, sentence
+from runner.report.answers.rows import Record, Row, criterion_of, read_rows, read_table, shown
+from runner.report.answers.scope import Scope
+from runner.report.answers.tones import in_order
+from runner.report.output.commands import figure_commands, settings_words
+from runner.report.output.listing import Listing
+from runner.report.output.manifest import changed_files, is_published, read_manifest, warnings_of
 
 VECTOR = ("pdf", "svg")
 """Formats of a figure next to PNG."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from runner.contract import natural
-from runner.report.citation import bibtex
-from runner.report.manifest import read_manifest, write
-from runner.report.page import Page
-from runner.report.papers import known_papers
-from runner.report.rendering import render
-from runner.report.rows import ALL
+from runner.report.answers.papers import known_papers
+from runner.report.answers.rows import ALL
+from runner.report.output.citation import bibtex
+from runner.report.output.manifest import read_manifest, write
+from runner.report.output.page import Page
+from runner.report.output.rendering import render
 from runner.store.archive import PUBLISHED
 
 

@@ -13,7 +13,7 @@ from runner.stats.numbers import read_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-REFERENCE = Path(__file__).resolve().parents[2] / "experiments" / "reference"
+REFERENCE = Path(__file__).resolve().parents[3] / "experiments" / "reference"
 """A folder for each paper: numbers.csv, statements.csv, texts.csv."""
 
 

@@ -1,5 +1,5 @@
 """Figures in one style: sizes, panels, axes, with the names of `plots`, `annotations` and
-`plot_styles`, for the modules of experiments. `runner.report.draw` writes figures to files.
+`plot_styles`, for the modules of experiments. `runner.report.output.draw` writes figures to files.
 
 Figures are `matplotlib.figure.Figure` objects without pyplot, so nothing is global and nothing
 leaks. matplotlib is imported when a figure is made, not when this module is.
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from runner.report.annotations import (
+from runner.report.figures.annotations import (
     COLUMNS,
     annotate_test,
     describe,
@@ -25,8 +25,8 @@ from runner.report.annotations import (
     shared_legend,
     ticks_up_to,
 )
-from runner.report.plot_styles import COLOURS, DASHES, DEFAULT_STYLES, MARKERS, PlotStyles
-from runner.report.plots import groups, heatmap, histogram, identity_line
+from runner.report.figures.plot_styles import COLOURS, DASHES, DEFAULT_STYLES, MARKERS, PlotStyles
+from runner.report.figures.plots import groups, heatmap, histogram, identity_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

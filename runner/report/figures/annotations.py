@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.report.labels import name as named
+from runner.report.answers.labels import name as named
 from runner.stats.intervals import joined
 
 if TYPE_CHECKING:

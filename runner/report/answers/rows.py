@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Claim
-from runner.report.labels import row_label
-from runner.report.papers import anchors
-from runner.report.reasons import why_not
+from runner.report.answers.labels import row_label
+from runner.report.answers.papers import anchors
+from runner.report.answers.reasons import why_not
 from runner.stats.intervals import joined
 from runner.stats.score import Score, population_std
 

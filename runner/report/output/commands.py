@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import assignments, quoted
-from runner.report.scope import Scope
+from runner.report.answers.scope import Scope
+from runner.report.collect import measuring, shown_command
 from runner.store.archive import published_folder
 
 Record = Mapping[str, Any]
-
-
-def shown_command(words: Iterable[str]) -> str:
-    """The command line of these words."""
-    return shlex.join(["hess-run", *words])
 
 
 def settings_words(manifest: Record) -> list[str]:
@@ -57,14 +53,6 @@ def judged_seeds(manifest: Record) -> list[int]:
     seeds = Scope.of(manifest).seeds
     stored = {cell["seed"] for cell in manifest["cells"]}
     return sorted(stored & set(seeds) if seeds else stored)
-
-
-def measuring(words: Iterable[str], seeds: Iterable[int]) -> str:
-    """What measures the cells of these seeds."""
-    seeds = sorted(seeds)
-    multirun = ["-m"] if len(seeds) > 1 else []
-    named = [f"seed={','.join(map(str, seeds))}"] if seeds else []
-    return shown_command([*multirun, *words, *named])
 
 
 def drawn_with(manifest: Record, figure: str) -> dict[str, Any]:

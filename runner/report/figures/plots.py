@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from runner.report.annotations import legend, note
-from runner.report.plot_styles import DEFAULT_STYLES, PlotStyles
+from runner.report.figures.annotations import legend, note
+from runner.report.figures.plot_styles import DEFAULT_STYLES, PlotStyles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,24 +14,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from runner.report.departures import Departure
 from runner.store.job import PAPER
 
-STAND_IN = "surrogate"
-"""Kind of data set: random fields in place of real images."""
 NAMED = 2
 """Changed settings that a heading names; of more it gives the number."""
-
-
-@dataclass(frozen=True)
-class Departure:
-    """A setting of a run that is not the paper's."""
-
-    setting: str
-    found: str
-    wanted: str
-
-    def __str__(self) -> str:
-        return f"{self.setting}={self.found} instead of {self.wanted}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +123,7 @@ class Scope:
         title
             Title of the experiment.
         outcome
-            Whether the place holds (`runner.report.tones.outcome_of`), "" where no row is judged.
+            Whether the place holds (`answers.tones.outcome_of`), "" where no row is judged.
 
         Examples
         --------

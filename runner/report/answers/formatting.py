@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from runner.report.rows import Row
+from runner.report.answers.rows import Row
 from runner.stats.score import has_one_digit
 
 MOST_ROWS = 60

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner import __version__
-from runner.report.papers import known_papers
+from runner.report.answers.papers import known_papers
 
 SOFTWARE = {
     "author": "{The developers of hess-run}",

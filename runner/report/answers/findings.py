@@ -23,9 +23,9 @@ from runner.contract import (
     described,
     where_raised,
 )
-from runner.report import compare
-from runner.report.reference import Numbers
-from runner.report.scope import Scope
+from runner.report.answers import compare
+from runner.report.answers.reference import Numbers
+from runner.report.answers.scope import Scope
 from runner.stats.intervals import NAN, joined
 from runner.stats.score import Score
 from runner.stats.scorecard import scorecard
