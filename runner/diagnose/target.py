@@ -79,6 +79,11 @@ def load(text: str) -> Target:
     find = _from_file if place.endswith(".py") else _from_package
     module = run(lambda: find(place), f"target: {place} cannot be imported")
     function = getattr(module, name, None)
+    if isinstance(function, nn.Module):
+        raise SettingError(
+            f"target: {place}:{name} is a network; give a function without parameters that "
+            f"returns it: {SHAPE}"
+        )
     if not callable(function):
         known = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
         near = get_close_matches(name, known, n=1) or known[:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,6 +43,18 @@ class InterLayerMetric:
         `tensor`, each by pair.
         """
         return {}
+
+    def added(self, blocks: BlockSplit, pairs: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
+        """What `columns` gives. Raises ValueError, which names the file, for a column without a
+        value for each pair."""
+        found = self.columns(blocks, pairs)
+        for name, values in found.items():
+            if len(values) != len(pairs):
+                raise ValueError(
+                    f"metric={self.kind} ({sys.modules[type(self).__module__].__file__}): expected "
+                    f"{len(pairs)} values of {name!r}, one for each pair, found {len(values)}"
+                )
+        return found
 
 
 @dataclass(frozen=True)

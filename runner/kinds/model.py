@@ -8,19 +8,30 @@ depth and activation that an experiment varies, are arguments of it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from runner.contract import kind, setting, since
 from runner.models.activations import ACTIVATIONS
 
-INITIAL = ("named", "published")
-CHAIN_INITIAL = (*INITIAL, "he")
-"""Where chains of blocks start; he: He initialisation, which the DAG paper's text names."""
+INITIAL = {
+    "named": "",
+    "published": "the paper's initial networks, seeds 42 to 46 (other seeds: named streams)",
+}
+CHAIN_INITIAL = {**INITIAL, "he": "weights N(0, 2/fan-in), biases 0"}
+"""Where networks start, and chains of blocks; he: He initialisation, which the DAG paper's text
+names."""
 
 ARCHITECTURES = ("plain", "residual", "plain_sn")
 """Blocks that experiments vary: σ(LayerNorm(W h + b)), h + L^-1/2 σ(W h + b), σ(Ŵ h + b) with ‖Ŵ‖₂
 = 1."""
+
+
+def initial_field(choices: Mapping[str, str] = INITIAL) -> Any:
+    """The field that says where a network starts. choices: each with what it means."""
+    meanings = [f"{name}: {meaning}" for name, meaning in choices.items() if meaning]
+    return since("named", free=True, choices=tuple(choices), help="; ".join(meanings))
 
 
 def initial_setting(initial: str) -> dict[str, str]:
@@ -63,15 +74,7 @@ class MlpModel(BlockChain):
             "spectral norm replaces it"
         ),
     )
-    initial: str = since(
-        "named",
-        free=True,
-        choices=CHAIN_INITIAL,
-        help=(
-            "published: the paper's initial networks, seeds 42 to 46 (other seeds: "
-            "named streams); he: weights N(0, 2/fan-in), biases 0"
-        ),
-    )
+    initial: str = initial_field(CHAIN_INITIAL)
     archs: ClassVar[tuple[str, ...]] = ARCHITECTURES
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
@@ -96,15 +99,7 @@ class ResidualMlpModel(BlockChain):
     kind: str = kind("residual_mlp")
     width: int = setting(64, above=0, help="units of projection and blocks")
     norm: bool = setting(True, help="LayerNorm in the projection; the blocks have none")
-    initial: str = since(
-        "named",
-        free=True,
-        choices=CHAIN_INITIAL,
-        help=(
-            "published: the paper's initial networks, seeds 42 to 46 (other seeds: "
-            "named streams); he: weights N(0, 2/fan-in), biases 0"
-        ),
-    )
+    initial: str = initial_field(CHAIN_INITIAL)
     archs: ClassVar[tuple[str, ...]] = ("residual",)
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
@@ -124,15 +119,7 @@ class BottleneckMlpModel(BlockChain):
     narrow: int = setting(
         64, above=0, help="d_u: units of block L//2, where no experiment varies it"
     )
-    initial: str = since(
-        "named",
-        free=True,
-        choices=CHAIN_INITIAL,
-        help=(
-            "published: the paper's initial networks, seeds 42 to 46 (other seeds: "
-            "named streams); he: weights N(0, 2/fan-in), biases 0"
-        ),
-    )
+    initial: str = initial_field(CHAIN_INITIAL)
 
     def network(self, *, outputs: int, depth: int, arch: str, activation: str) -> dict[str, Any]:
         shape: dict[str, Any] = {"depth": depth, "width": self.width, "narrow": self.narrow}
@@ -150,14 +137,7 @@ class DiamondModel:
     kind: str = kind("diamond", stored="mlp")
     width: int = setting(32, above=0, help="units of stem and branches")
     norm: bool = setting(True, help="LayerNorm in stem and branches; there is no other form")
-    initial: str = since(
-        "named",
-        free=True,
-        choices=INITIAL,
-        help=(
-            "published: the paper's initial networks, seeds 42 to 46 (other seeds: named streams)"
-        ),
-    )
+    initial: str = initial_field()
 
     def network(
         self, *, outputs: int, branch_depth: int, merge: str, activation: str
@@ -199,14 +179,7 @@ class AttentionModel:
 
     kind: str = kind("attention")
     width: int = setting(16, above=0, help="d: width of q, k and v, that of the tokens")
-    initial: str = since(
-        "named",
-        free=True,
-        choices=INITIAL,
-        help=(
-            "published: the paper's initial networks, seeds 42 to 46 (other seeds: named streams)"
-        ),
-    )
+    initial: str = initial_field()
 
     def network(self) -> dict[str, Any]:
         """The builder `attention_regressor` and its keyword arguments."""

@@ -12,6 +12,9 @@ from tests.draws import normal, tanh_net
 LOSS = nn.CrossEntropyLoss()
 
 
+NET = tanh_net(4, 3, 2)
+
+
 def network(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return tanh_net(4, 5, 4, 3).double().eval()

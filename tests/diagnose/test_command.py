@@ -36,6 +36,7 @@ target=tests.diagnose.targets | expected package.module:function
 target=tests.diagnose.target:batch | cannot be imported: ModuleNotFoundError
 btach | did you mean batch?
 three | has no function three
+NET | targets:NET is a network; give a function without parameters that returns it
 batch nodse=1 | did you mean nodes?
 batch nodes=7 | no submodule is called '7'
 batch seed=x | seed: expected a whole number, found 'x'

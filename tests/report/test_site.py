@@ -137,7 +137,7 @@ def test_the_start_page_counts_verdicts_by_experiment_and_a_page_begins_with_its
     report(tmp_path, "exp3", rows=12)
     report(tmp_path, "exp4", rows=6)
     html = build_start(tmp_path, {}).read_text()
-    whole = html[html.index('id="card-exp4"') :].partition("</article>")[0]
+    whole = html[html.index('<h3><a href="exp4/') :].partition("</article>")[0]
     assert re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+)<", whole) == [
         *(("2", "reproduced"), ("1", "confirmed")),
         *(("2", "not reproduced"), ("2", "inconclusive")),

@@ -117,7 +117,7 @@ def pairs_of(
     columns = block_metrics(blocks, order=nodes)
     ends = zip(columns["v"], columns["w"], strict=True)
     names = list(ends)
-    columns |= metric.columns(blocks, names)
+    columns |= metric.added(blocks, names)
     if distance is not None:
         found = [distance(v, w) for v, w in names]
         columns["distance"] = [-1 if number is None else number for number in found]

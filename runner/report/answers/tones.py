@@ -41,6 +41,10 @@ def outcome_of(verdicts: Mapping[str, int]) -> str:
     'holds: 17 of 17 judged rows agree'
     >>> outcome_of({"confirmed": 2, "refuted": 1})
     'does not hold in every row: 2 of 3 judged rows agree; disagree: 1'
+    >>> outcome_of({"reproduced": 1, "inconclusive": 3})
+    'holds as far as it is decided: 1 of 4 judged rows agree; inconclusive: 3'
+    >>> outcome_of({"inconclusive": 1})
+    'is inconclusive: 1 judged row'
     """
     counts: Counter[str] = Counter()
     for verdict, count in verdicts.items():
@@ -49,12 +53,14 @@ def outcome_of(verdicts: Mapping[str, int]) -> str:
     judged = counts["good"] + counts["bad"] + counts["open"]
     if not judged:
         return ""
+    if judged == counts["open"]:
+        return f"is inconclusive: {judged} judged row{'' if judged == 1 else 's'}"
     parts = [f"{counts['good']} of {judged} judged rows agree"]
     if counts["bad"]:
         parts.append(f"disagree: {counts['bad']}")
     if counts["open"]:
         parts.append(f"inconclusive: {counts['open']}")
-    outcome = "is not contradicted"
+    outcome = "holds as far as it is decided"
     if counts["bad"]:
         outcome = "does not hold in every row"
     elif not counts["open"]:

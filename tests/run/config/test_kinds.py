@@ -7,6 +7,7 @@ import pytest
 from runner.contract import GROUPS, SettingError, kind
 from runner.contract.schema import identifying
 from runner.kinds.dataset import SurrogateData
+from runner.kinds.metric import InterLayerMetric
 from runner.models import builder
 from runner.report.answers.judged import scope_of
 from runner.run.config import (
@@ -162,3 +163,13 @@ def test_an_experiment_has_a_name_that_a_folder_of_results_can_have(name, toy_co
     (toy_conf / "experiment" / f"{name}.yaml").write_text(TOY)
     with refusal("expected a name of letters, digits, _ and -, and none of published"):
         build_job([f"experiment={name}"])
+
+
+def test_a_metric_of_ones_own_that_is_one_value_short_is_named_with_its_file():
+    class Short(InterLayerMetric):
+        def columns(self, blocks, pairs):
+            return {"mine": [1.0]}
+
+    expected = r"metric=inter_layer \(.*test_kinds.py\): expected 2 values of 'mine'.*found 1"
+    with refusal(expected):
+        Short().added(None, [("0", "1"), ("0", "2")])

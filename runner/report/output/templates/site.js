@@ -1,55 +1,24 @@
-/* Theme, menu, large figures, and tables that sort and filter: rows are shown, hidden and ordered, and nothing is said of them. */
+/* The menu of the documentation, and tables that sort and filter: rows are shown, hidden and ordered, and nothing is said of them. */
 (() => {
   "use strict";
-  const root = document.documentElement, byId = id => document.getElementById(id);
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-  function setUpTheme() {
-    const button = byId("theme"), order = ["", "light", "dark"];
-    const show = () => { button.textContent = `Theme: ${root.dataset.theme || "auto"}`; };
-    try { root.dataset.theme = localStorage.getItem("theme") || ""; } catch { /* no storage */ }
-    button.addEventListener("click", () => {
-      root.dataset.theme = order[(order.indexOf(root.dataset.theme || "") + 1) % 3];
-      try { localStorage.setItem("theme", root.dataset.theme); } catch { /* no storage */ }
-      show();
-    });
-    show();
-  }
-  function setUpMenu() {
-    root.classList.add("script");
-    byId("menu")?.addEventListener("click", event => {
-      event.target.setAttribute("aria-expanded", String(byId("side").classList.toggle("shown")));
-    });
-  }
-  // What scrolls sideways can be scrolled with the keyboard.
-  function setUpScrolling() {
-    for (const element of all("pre, .prose table, .formula, .prose p:has(> img)"))
-      if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
-  }
-  function setUpFigures() {
-    const box = byId("large");
-    for (const anchor of all("figure > a")) anchor.addEventListener("click", event => {
-      if (event.ctrlKey || event.metaKey || !box.showModal) return;
-      event.preventDefault();
-      Object.assign(box.querySelector("img"), { src: anchor.href, alt: anchor.querySelector("img").alt });
-      box.showModal();
-    });
-    box?.addEventListener("click", () => box.close());
-  }
+  document.documentElement.classList.add("script");
+  document.getElementById("menu")?.addEventListener("click", event => {
+    event.target.setAttribute("aria-expanded", String(document.getElementById("side").classList.toggle("shown")));
+  });
 
   function setUpSorting(table) {
-    const value = (row, column) => row.cells[column].textContent.trim();
     const order = (a, b) => {
-      const [x, y] = [parseFloat(a.replace("at most ", "")), parseFloat(b.replace("at most ", ""))];
+      const [x, y] = [a, b].map(text => parseFloat(text.replace("at most ", "")));
       return isNaN(x) || isNaN(y) ? a.localeCompare(b) : x - y;
     };
-    all("th button", table).forEach((button, column) => button.addEventListener("click", () => {
-      const head = button.parentElement, sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+    all("th", table).forEach((head, column) => head.firstChild.addEventListener("click", () => {
+      const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
       all("th", table).forEach(th => th.setAttribute("aria-sort", "none"));
       head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-      const rows = [...table.tBodies[0].rows];
-      rows.sort((a, b) => sign * order(value(a, column), value(b, column)));
-      table.tBodies[0].append(...rows);
+      const text = row => row.cells[column].textContent.trim();
+      table.tBodies[0].append(...[...table.tBodies[0].rows].sort((a, b) => sign * order(text(a), text(b))));
     }));
   }
   // A word of a query begins a word of the row, and "Table 5" is not Table 51.
@@ -59,19 +28,19 @@
     return text => words.every(word => word.test(text));
   }
   function setUpFilter(form) {
-    const section = form.closest("section"), rows = all("table.rows tbody tr", section);
-    const texts = new Map(rows.map(row => [row, row.textContent.toLowerCase()]));
-    const { q, verdict } = form.elements;
-    for (const one of [...new Set(rows.map(row => row.dataset.verdict).filter(Boolean))].sort()) verdict.add(new Option(one, one));
-    verdict.parentElement.hidden = verdict.length < 2;
+    const section = form.closest("section"), name = section.getAttribute("aria-labelledby");
+    const rows = all("table.rows tbody tr", section), { q, verdict } = form.elements;
+    const verdicts = new Set(rows.map(row => row.dataset.verdict).filter(Boolean));
+    for (const one of [...verdicts].sort()) verdict.add(new Option(one, one));
+    verdict.parentElement.hidden = !verdicts.size;
     function draw() {
       const fits = matcher(q.value);
-      for (const row of rows) row.hidden = !(fits(texts.get(row)) && (!verdict.value || row.dataset.verdict === verdict.value));
+      for (const row of rows) row.hidden = !(fits(row.textContent.toLowerCase()) && (!verdict.value || row.dataset.verdict === verdict.value));
       form.querySelector("output").textContent = `${rows.filter(row => !row.hidden).length} of ${rows.length} rows`;
     }
     function remember() {
-      const kept = Object.entries({ q: q.value, verdict: verdict.value }).filter(([, value]) => value);
-      history.replaceState(null, "", `#${section.getAttribute("aria-labelledby")}${kept.length ? `?${new URLSearchParams(kept)}` : ""}`);
+      const kept = new URLSearchParams([["q", q.value], ["verdict", verdict.value]].filter(([, value]) => value)).toString();
+      history.replaceState(null, "", `#${name}${kept && `?${kept}`}`);
     }
     function follow() {
       const [target, asked] = location.hash.slice(1).split("?");
@@ -80,7 +49,7 @@
         if (row.hidden) { form.reset(); draw(); }
         row.querySelector("details").open = true;
         row.scrollIntoView({ block: "center" });
-      } else if (target === section.getAttribute("aria-labelledby") && asked !== undefined) {
+      } else if (target === name && asked !== undefined) {
         const given = new URLSearchParams(asked);
         q.value = given.get("q") || "";
         verdict.value = given.get("verdict") || "";
@@ -94,12 +63,6 @@
     draw();
     follow();
   }
-
-  setUpTheme();
-  setUpMenu();
-  setUpScrolling();
-  addEventListener("resize", setUpScrolling);
-  setUpFigures();
   all("table.rows").forEach(setUpSorting);
   all("form.filter").forEach(setUpFilter);
 })();
