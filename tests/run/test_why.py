@@ -134,7 +134,10 @@ def test_every_name_that_why_prints_is_one_that_it_takes(every, published, monke
 
 
 NONE = ": no row is judged. Not counted: 2 calibrated, 1 minor error."
-OPEN = " holds as far as it is decided: 1 of 4 judged rows agree; inconclusive: 3. Not counted: 2 not run."
+OPEN = (
+    " holds as far as it is decided: 1 of 4 judged rows agree; inconclusive: 3. "
+    "Not counted: 2 not run."
+)
 
 
 @pytest.mark.parametrize(
