@@ -9,7 +9,8 @@ from runner.contract import Cell
 from runner.run.provenance import Answer, Record
 
 SHOWN_CELLS = 12
-INDENT = " " * 12
+LONGEST_NAME = 20
+"""Letters of the name of a fact that stand in a column of their own."""
 COLUMNS = ("claim", "published", "measured", "verdict")
 MOST_LETTERS = 60
 """Letters of a column."""
@@ -23,11 +24,12 @@ def lines(answers: Iterable[Answer]) -> list[str]:
         facts = dict(answer.record())
         del facts["title"]
         rows = facts.pop("rows", ())
+        width = min(LONGEST_NAME, max(map(len, facts), default=0))
         for name, value in facts.items():
             in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
             first, *others = in_words(value)
-            shown.append(f"  {name.partition(' ')[0]:9s} {first}")
-            shown += [f"{INDENT}{line}" for line in others]
+            shown.append(f"  {name:{width}} {first}")
+            shown += [f"{'':{width + 3}}{line}" for line in others]
         shown += _row_lines(rows)
     return shown
 
@@ -120,15 +122,6 @@ def _commands(by_experiment: Mapping[str, str]) -> list[str]:
     return shown
 
 
-def _spread(value: Mapping[str, float]) -> list[str]:
-    std = f" ± {value['std']:.2g}" if "std" in value else ""
-    return [f"{value['mean']:.4g}{std}" if "mean" in value else std]
-
-
-def _seeds(values: Mapping[int, float]) -> list[str]:
-    return [", ".join(f"{seed}: {_shown(value)}" for seed, value in values.items())]
-
-
 def _settings(value: Record) -> list[str]:
     return [f"{value['key']}, profile {value['profile']} {value.get('changed', '')}".rstrip()]
 
@@ -145,10 +138,7 @@ IN_WORDS: Mapping[str, Callable[[Any], list[str]]] = {
     "missing": _missing,
     "commits": _counted,
     "CPU": _counted,
-    "measured between": lambda times: [f"{times[0]} to {times[1]}"],
-    "ours": _spread,
-    "printed": _spread,
-    "seeds": _seeds,
+    "between": lambda times: [f"{times[0]} to {times[1]}"],
     "settings": _settings,
     "tables": _tables,
     "written": lambda value: [f"{value['time']}, by commit {value['commit']}"],

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from runner.contract import SettingError, described, plain, short
 from runner.run import config, launch
-from runner.run.agreement import agreement
 from runner.run.command_line import Call
 from runner.run.config.overrides import Arguments
 from runner.run.data import missing_data
@@ -17,6 +16,7 @@ from runner.run.forecast import survey
 from runner.run.loop import end_on_sigterm, was_terminated
 from runner.run.reports import read_jobs, report_jobs
 from runner.run.streams import say
+from runner.run.verify import agreement
 from runner.store.job import PAPER, Job, claim_outputs
 
 
@@ -84,10 +84,8 @@ def _say_stored(jobs: Sequence[Job], open_jobs: Sequence[Job]) -> None:
 def _report(jobs: Sequence[Job], lacking: str) -> int:
     """Report the jobs; the exit status. lacking: data that some cells could not be measured for."""
     status = report_status(jobs)
-    if any(job.force for job in jobs):
-        compared = agreement(jobs)
-        if compared is not None:
-            print(compared.line, flush=True)
+    if any(job.force for job in jobs) and (line := agreement(jobs)):
+        print(line, flush=True)
     if lacking:
         say(f"not every cell is stored, and some cannot be measured: {lacking}")
         return max(status, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError
-from runner.report.answers.rows import Row, criterion_of, population
+from runner.report.answers.rows import Row
 from runner.report.output.commands import (
     as_typed,
     figure_commands,
@@ -32,7 +31,6 @@ Record = Mapping[str, Any]
 NOT_HERE = "its cells are not here; give the output folder that it was made from: outputs=PATH"
 NOT_RECORDED = "not recorded"
 UNKNOWN = "not known here: the cells are not next to the report"
-POPULATION = "population standard deviations over the seeds (ddof 0), as papers print them"
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,9 @@ def of_row(folder: Path, page: Page, row: Row) -> Answer:
     """Of a published number or a statement: printed and measured values, and the cells behind."""
     manifest = page.manifest
     cells = [cell for cell in manifest["cells"] if _matches(cell, row.keys)]
-    facts = _of_number(row) if row.is_number else _of_statement(row)
-    facts |= {"place": row.place, "verdict": row.verdict, "reason": row.record.get("reason")}
-    facts |= {"why": row.why, "detail": "" if row.why else row.record.get("detail")}
+    facts: dict[str, Any] = {"claim": row.what, "place": row.place}
+    facts["verdict"] = row.verdict
+    facts |= {**dict(page.facts(row)), "why": row.why}
     facts |= _of_cells(cells, _stored(folder, manifest, cells))
     params = cells[0]["params"] if cells else {}
     words = [f"{key}={params[key]}" for key in row.keys if key in params]
@@ -214,42 +212,12 @@ def _of_cells(cells: Sequence[Record], stored: Mapping[str, Record]) -> dict[str
         "cells": shown,
         "commits": dict(Counter(str(cell["git_commit"]) for cell in cells).most_common()),
         "CPU": dict(Counter(machines).most_common()) or UNKNOWN,
-        "measured between": [times[0], times[-1]] if times else None,
+        "between": [times[0], times[-1]] if times else None,
     }
 
 
 def _processor(meta: Record) -> str:
     return str(meta.get("software", {}).get("cpu") or NOT_RECORDED)
-
-
-def _of_number(row: Row) -> dict[str, Any]:
-    """Printed and measured values of a published number."""
-    printed = row.number("paper_mean")
-    if math.isnan(printed):
-        printed = row.number("upper_bound")
-    ours = {"mean": row.number("measured_mean"), "std": population(row.record)}
-    values = row.record.get("values") or ()
-    return {
-        "printed": _known({"mean": printed, "std": row.number("paper_std")}),
-        "ours": _known(ours),
-        "±": POPULATION if _known(ours).get("std") is not None else "",
-        "seeds": {seed: value for seed, value in values if value is not None},
-        "statistic": row.record.get("statistic"),
-    }
-
-
-def _of_statement(row: Row) -> dict[str, Any]:
-    measured = row.number("statistic")
-    return {
-        "statement": row.what,
-        "measured": "" if math.isnan(measured) else measured,
-        "against": criterion_of(row.record),
-    }
-
-
-def _known(values: Mapping[str, float | None]) -> dict[str, float]:
-    """The values that are numbers."""
-    return {name: v for name, v in values.items() if v is not None and not math.isnan(v)}
 
 
 def _as_it_is(files: CellFiles, name: str) -> dict[str, Any]:

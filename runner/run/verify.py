@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from runner.run.loop import measure
 from runner.run.progress import Progress
 from runner.run.reports import read_jobs
 from runner.store.archive import where_published
-from runner.store.compare import compare
+from runner.store.cells import Stored
+from runner.store.compare import Tables, compare
 from runner.store.job import Job
 from runner.store.store import Store
 from runner.store.upkeep import make_ready
@@ -98,11 +99,7 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
             return False, f"failed: {short(described(error), 300)}", False
         again.write(cell_id, tables, meta)  # through the files, so that both have made the same way
         cell_again = again.get(cell_id)
-        found = compare(
-            {name: kept.table(name) for name in kept.meta["tables"]},
-            {name: cell_again.table(name) for name in cell_again.meta["tables"]},
-            tolerance,
-        )
+        found = compare(_tables(kept), _tables(cell_again), tolerance)
     here = meta["software"]
     there = kept.meta["software"]
     changed = [
@@ -111,3 +108,30 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
     other = [f"{key} {there.get(key)} -> {here[key]}" for key in changed]
     note = f" [{'; '.join(other)}]" if other and not found.identical else ""
     return found.agrees, f"{found.line()}{note}", bool(other)
+
+
+def agreement(jobs: Iterable[Job]) -> str:
+    """How the cells that are both in the working folder and published compare, in a line; "" where
+    there is no such cell."""
+    found = {}
+    for job in jobs:
+        store = job.store
+        for cell_id, cell in job.cells():
+            measured = store.working.usable(cell_id)
+            published = store.archive.usable(cell_id) if store.archive else None
+            if measured and published:
+                label = f"seed={job.seed} {cell.label}"
+                found[label] = compare(_tables(published), _tables(measured), TOLERANCE)
+    if not found:
+        return ""
+    apart = [f"{label} {one.line()}" for label, one in found.items() if not one.agrees]
+    identical = sum(one.identical for one in found.values())
+    line = (
+        f"compared with the published cells: {len(found) - len(apart)} of {len(found)} agree to a "
+        f"relative difference of {TOLERANCE:g}, {identical} are identical"
+    )
+    return "; ".join([line, *apart[:1]])
+
+
+def _tables(cell: Stored) -> Tables:
+    return {name: cell.table(name) for name in cell.meta["tables"]}

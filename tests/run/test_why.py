@@ -201,5 +201,5 @@ def test_a_figure_names_the_cells_that_are_not_measured(published, tmp_path):
     manifest = json.loads((published / "exp6_resnet18" / "manifest.json").read_text())
     shown = lines([answer])
     for cell in manifest["missing"]:
-        assert f"            {cell}" in shown
+        assert any(line.strip() == cell for line in shown)
     assert bool(manifest["missing"]) == any(line.startswith("  missing ") for line in shown)
