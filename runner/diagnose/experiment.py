@@ -20,7 +20,7 @@ from runner.report.answers.findings import Failures, Material, Subject
 from runner.report.answers.judged import Judged
 from runner.report.collect import Collection, Missing
 from runner.report.output.manifest import PAGE, record_of
-from runner.report.output.write import write_report
+from runner.report.output.write import Report
 from runner.report.place import Place
 from runner.run.execute import measure
 from runner.run.guest import seed_streams
@@ -260,7 +260,7 @@ class _Run:
         judged = Judged(collection)
         material = Material(scope=judged.scope, shown=subject, judged=subject)
         record = self._record(record_of(judged), cost_line(tables))
-        made = write_report(folder, record, material, listings=listings(tables))
+        made = Report(folder, record, material, listings(tables)).write()
         failed += Failures(made["report_failures"]).lines()
         for line in (*console(tables), *(f"failed: {line}" for line in failed)):
             self.tell(f"  {line}")

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError, short
-from runner.report.answers.findings import Failures, ask
 from runner.report.answers.judged import Judged
 from runner.report.answers.reference import Numbers, numbers_of
-from runner.report.answers.rows import rows_of
 from runner.report.collect import Collection, collect
 from runner.report.fingerprint import fingerprint
-from runner.report.output.draw import FORMATS, Gallery
+from runner.report.output.draw import FORMATS
 from runner.report.output.manifest import (
     PAGE,
     a_seed,
@@ -28,16 +26,15 @@ from runner.report.output.manifest import (
     plain,
     read_manifest,
     record_of,
-    warnings_of,
     write,
 )
 from runner.report.output.page import Page
 from runner.report.output.write import (
+    Report,
     console_lines,
     remove_stale,
     write_manifest,
     write_page,
-    write_report,
 )
 from runner.report.place import Protocol
 from runner.store import tables
@@ -136,13 +133,8 @@ class Update:
         written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         record = {**self.record, "software": software(), "written": written}
         material = self.judged.material(self.reference)
-        made = write_report(
-            self.folder,
-            record,
-            material,
-            only_figure=only_figure,
-            say=lambda line: say(f"{name}: {line}"),
-        )
+        report = Report(self.folder, record, material)
+        made = report.write(only_figure, lambda line: say(f"{name}: {line}"))
         return console_lines(self.folder, made)
 
 
@@ -232,33 +224,16 @@ def draw(
     """
     if suffix not in FORMATS:
         raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {short(suffix)}")
-    collection = collect(jobs, protocol, any_seed)
-    failures = Failures()
+    judged = Judged(collect(jobs, protocol, any_seed))
+    collection = judged.collection
     if not collection.cells:
         raise SettingError(f"{collection.job.name}: {_nothing_stored(collection)}")
-    job = collection.job
-    folder = collection.place.folder
-    judged = Judged(collection)
-    found = ask(judged.material(numbers_of(job.name)), failures)
-    names = [figure] if figure else list(found.figures)
-    if figure and figure not in found.figures:
-        raise SettingError(
-            f"figure: expected one of {', '.join(found.figures)}, found {short(figure)}"
-        )
-    claim_outputs(job.outputs)
-    record = record_of(judged)
-    warnings = warnings_of(record, [str(cell) for cell in collection.missing])
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    rows = rows_of(found.scorecard, found.claims, found.paper, job.name)
-    gallery = Gallery(
-        folder, found.captions, rows, record, warnings, failures, suffix=suffix, size=size
-    )
-    gallery.draw({name: found.figures[name] for name in names})
-    earlier = read_manifest(folder)
-    if earlier is not None and not any(size):  # the figures that it lists are the report's still
-        files = {f"figures/{path.name}": digest for path, digest in gallery.written.items()}
-        earlier["files"] |= files
-        page = Page(folder, earlier, rows, found.stats.to_dict("records"))
-        earlier["files"][PAGE] = write_page(page)
-        write_manifest(folder, earlier)
-    return [*map(str, gallery.written), *(f"  failed: {line}" for line in failures.lines())]
+    name = collection.job.name
+    material = judged.material(numbers_of(name))
+    report = Report(collection.place.folder, record_of(judged), material)
+    figures = report.findings.figures
+    if figure and figure not in figures:
+        raise SettingError(f"figure: expected one of {', '.join(figures)}, found {short(figure)}")
+    claim_outputs(collection.job.outputs)
+    asked = {figure: figures[figure]} if figure else figures
+    return report.draw(asked, suffix, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import textwrap
 from collections.abc import Mapping
 from inspect import getdoc
 from typing import Any
@@ -72,7 +73,7 @@ def _head(cls: type) -> list[str]:
 
 
 def _table(cls: Any, values: Mapping[str, Any], group: str = "") -> list[str]:
-    """A line for each field (name, type, value, limits and meaning), two where one is too long."""
+    """A line for each field (name, type, value, limits and meaning), or several where one is too long."""
     shown = [f for f in dataclasses.fields(cls) if f.name in values and f.name != "kind"]
     names = {f.name: f"{group}.{f.name}" if group else f.name for f in shown}
     width = max(map(len, names.values()), default=0)
@@ -81,7 +82,8 @@ def _table(cls: Any, values: Mapping[str, Any], group: str = "") -> list[str]:
     for f in shown:
         grid = ", one cell each" if f.metadata.get("grid") else ""
         line = f"  {names[f.name].ljust(width)}  {readable(hints(cls)[f.name])}{grid}"
-        line += f" = {_value(values[f.name])}"
+        if value := _value(values[f.name]):
+            line += f" = {value}"
         parts = [str(f.metadata.get("limits", "")), f.metadata.get("help", "")]
         if f.metadata.get("report") and not group:
             parts.append("[report only]")
@@ -89,7 +91,8 @@ def _table(cls: Any, values: Mapping[str, Any], group: str = "") -> list[str]:
         if note and len(line) + len(note) + 4 <= columns:
             lines.append(f"{line}  # {note}")
         else:
-            lines += [line, f"  {' ' * width}  # {note}"] if note else [line]
+            parts = textwrap.wrap(note, columns - width - 6)
+            lines += [line, *(f"  {' ' * width}  # {part}" for part in parts)]
     return lines
 
 

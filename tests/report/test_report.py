@@ -22,7 +22,7 @@ from runner.report.answers.scope import Departure, Scope
 from runner.report.output.draw import caption_of
 from runner.report.output.manifest import SUMS, warnings_of
 from runner.report.output.page import Page
-from runner.report.output.write import console_lines, write_overview, write_report
+from runner.report.output.write import Report, console_lines, write_overview
 from tests import contents
 
 
@@ -139,13 +139,13 @@ PLAIN = synthetic(drawing=False)
 
 
 def report(directory, made=None, tables=TABLES, *, scope=None, **about):
-    """write_report of one set of tables, in the paper's scope unless another is given; about:
+    """The report of one set of tables, in the paper's scope unless another is given; about:
     reference, replication, and what the manifest says."""
     scope, subject = scope or Scope(paper="WS bound"), Subject(made or synthetic(), tables)
     further = {key: about.pop(key, None) for key in ("reference", "replication")}
     material = Material(scope=scope, shown=subject, judged=subject, **further)
     record = {**MANIFEST, "missing": [], "scope": scope.record(), **about}
-    return write_report(directory, record, material)
+    return Report(directory, record, material).write()
 
 
 def manifest(folder):

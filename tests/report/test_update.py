@@ -146,7 +146,7 @@ def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp
     shutil.copytree(job.store.root, published, ignore=left_out)
     there = Job("demo", Demo(), 42, tmp_path / "clone")
     run(there)  # other times, another processor for all that the fingerprint knows
-    monkeypatch.setattr(update, "write_report", lambda *_, **__: pytest.fail("the report was made"))
+    monkeypatch.setattr(update, "Report", lambda *_: pytest.fail("the report was made"))
     assert first_line(there, published=published) == "copied from the published results"
     report = {k: v for k, v in before.items() if not k.startswith(("cells/", "logs/", "."))}
     report.pop(f"figures/{SUMS}")

@@ -129,6 +129,11 @@ class Gallery:
     sources: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that were written, as a manifest lists them."""
+        return {f"figures/{path.name}": digest for path, digest in self.written.items()}
+
     def draw(self, makers: Figures, say: Callable[[str], None] = lambda line: None) -> None:
         """Draw and save figures. Raises OSError for a full disk."""
         for name, maker in makers.items():

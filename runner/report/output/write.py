@@ -12,12 +12,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import CLAIM_VERDICTS
+from runner.contract import CLAIM_VERDICTS, Figures
 from runner.contract.records import CERTIFICATE
 from runner.files import is_listed, remove
 from runner.report.answers import compare
@@ -84,62 +84,70 @@ def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def write_report(
-    directory: Path,
-    manifest: Mapping[str, Any],
-    material: Material,
-    *,
-    listings: Sequence[Listing] = (),
-    only_figure: str = "",
-    say: Callable[[str], None] = lambda line: None,
-) -> dict[str, Any]:
-    """Write the report of one experiment into `directory` and return its manifest.
+@dataclass(frozen=True, eq=False)
+class Report:
+    """The report of one experiment. `write` and `draw` raise OSError where a file cannot be
+    written.
 
     Parameters
     ----------
     directory
-        Folder of the report.
+        Its folder.
     manifest
-        What the report is made from (`collect.manifest`).
+        What it is made from (`runner.report.output.manifest.record_of`).
     material
         Settings, tables, scope and published values.
     listings
         Further tables.
-    only_figure
-        Draw no other.
-    say
-        Callback, called before each figure is drawn.
-
-    Raises
-    ------
-    OSError
-        When a file cannot be written.
+    failures
+        What the experiment's own code raises.
     """
-    failures = Failures()
-    findings = ask(material, failures)
-    directory.mkdir(parents=True, exist_ok=True)
-    earlier = read_manifest(directory)
-    report = _Report(directory, manifest, material, failures, findings, listings)
-    files = report.write_tables() | report.write_texts()
-    gallery = report.gallery(only_figure, say)
-    files |= {f"figures/{path.name}": digest for path, digest in gallery.written.items()}
-    record = complete(report.record(gallery)) | {"files": files}
-    record["files"][PAGE] = write_page(replace(report.page, manifest=record))
-    remove_stale(directory, earlier["files"] if earlier else {}, record["files"])
-    write_manifest(directory, record)
-    return record
-
-
-@dataclass(frozen=True, eq=False)
-class _Report:
-    """A report that is being written: what it is made from, and the answers of the analysis."""
 
     directory: Path
     manifest: Mapping[str, Any]
     material: Material
-    failures: Failures
-    findings: Findings
     listings: Sequence[Listing] = ()
+    failures: Failures = field(default_factory=Failures)
+
+    def write(
+        self, only_figure: str = "", say: Callable[[str], None] = lambda line: None
+    ) -> dict[str, Any]:
+        """Write every file, and return the manifest. only_figure: draw no other; say: callback,
+        called before each figure is drawn."""
+        findings = self.findings  # asked before anything is written
+        self.directory.mkdir(parents=True, exist_ok=True)
+        earlier = read_manifest(self.directory)
+        files = self.write_tables() | self.write_texts()
+        figures = findings.figures
+        if only_figure:
+            figures = {name: one for name, one in figures.items() if name == only_figure}
+        gallery = self.gallery()
+        gallery.draw(figures, say)
+        record = complete(self.record(gallery)) | {"files": files | gallery.files}
+        record["files"][PAGE] = write_page(replace(self.page, manifest=record))
+        remove_stale(self.directory, earlier["files"] if earlier else {}, record["files"])
+        write_manifest(self.directory, record)
+        return record
+
+    def draw(self, figures: Figures, suffix: str, size: tuple[float, float]) -> list[str]:
+        """Draw some figures and nothing else; a line for each file. size: width and height in
+        inches, 0 for the figure's own; figures of another size are no part of the report."""
+        (self.directory / "figures").mkdir(parents=True, exist_ok=True)
+        gallery = self.gallery(suffix, size)
+        gallery.draw(figures)
+        earlier = read_manifest(self.directory)
+        if earlier is not None and not any(size):  # the figures that it lists are the report's
+            earlier["files"] |= gallery.files
+            earlier["files"][PAGE] = write_page(replace(self.page, manifest=earlier))
+            write_manifest(self.directory, earlier)
+        left_out = [f"{name}: not drawn, nothing of it is measured" for name in gallery.left_out]
+        failed = [f"  failed: {line}" for line in self.failures.lines()]
+        return [*map(str, gallery.written), *left_out, *failed]
+
+    @cached_property
+    def findings(self) -> Findings:
+        """The answers of the analysis."""
+        return ask(self.material, self.failures)
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -216,9 +224,9 @@ class _Report:
         texts.setdefault("report.md", render("report.md", page=self.page))
         return {name: write(self.directory / name, text.encode()) for name, text in texts.items()}
 
-    def gallery(self, only_figure: str, say: Callable[[str], None]) -> Gallery:
-        """The figures, drawn and saved."""
-        gallery = Gallery(
+    def gallery(self, suffix: str = "png", size: tuple[float, float] = (0.0, 0.0)) -> Gallery:
+        """What draws and saves figures."""
+        return Gallery(
             self.directory,
             self.findings.captions,
             self.rows,
@@ -226,12 +234,9 @@ class _Report:
             self.warnings,
             self.failures,
             partial=bool(self.manifest["missing"]),
+            suffix=suffix,
+            size=size,
         )
-        figures = self.findings.figures
-        if only_figure:
-            figures = {name: one for name, one in figures.items() if name == only_figure}
-        gallery.draw(figures, say)
-        return gallery
 
     def record(self, gallery: Gallery | None) -> dict[str, Any]:
         """The manifest of the report, except its files. gallery: None before anything is drawn."""
