@@ -73,7 +73,7 @@ def _head(cls: type) -> list[str]:
 
 
 def _table(cls: Any, values: Mapping[str, Any], group: str = "") -> list[str]:
-    """A line for each field (name, type, value, limits and meaning), or several where one is too long."""
+    """A line for each field (name, type, value, limits and meaning), or several."""
     shown = [f for f in dataclasses.fields(cls) if f.name in values and f.name != "kind"]
     names = {f.name: f"{group}.{f.name}" if group else f.name for f in shown}
     width = max(map(len, names.values()), default=0)
