@@ -171,15 +171,20 @@ def counted(make: Callable[[], T], there: Iterable[Tensor]) -> tuple[T, float]:
 
 
 def has_python(tensors: Iterable[Tensor]) -> bool:
-    """Whether a graph runs Python code when it is differentiated: autograd functions of users,
+    """Whether a graph runs Python code of users when it is differentiated: autograd functions,
     hooks of tensors."""
     return any(
-        isinstance(step, _FUNCTIONS) or getattr(step, "_input_metadata_hooks", None)
+        _is_users(step) or getattr(step, "_input_metadata_hooks", None)
         for step in steps_behind(tensors)
     )
 
 
 _FUNCTIONS: Any = torch.autograd.function.BackwardCFunction
+
+
+def _is_users(step: Any) -> bool:
+    """Whether it may read more than it saved: not so those of `Convolutions`, which say it."""
+    return isinstance(step, _FUNCTIONS) and not getattr(step._forward_cls, "alone", False)
 
 
 def steps_behind(tensors: Iterable[Tensor | None]) -> Iterator[Any]:

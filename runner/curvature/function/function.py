@@ -41,6 +41,8 @@ from runner.curvature.function.vectors import Images, Values, divided, joined
 
 LossFunction = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]
+SMALL_GRAPH = 4 << 20
+"""Bytes that the graph of a gradient keeps of the few examples of identity 0."""
 MANY = 1 << 18
 """Variables from which on a graph of convolutions is made for products with one vector."""
 
@@ -207,10 +209,11 @@ class Function:
 
     def curved(self) -> AbstractContextManager[object]:
         """Convolutions whose second derivatives are as cheap as first ones: where no weight is a
-        variable, or where there are many variables (several vectors at once cost more in that graph
-        than one after the other)."""
+        variable and the graph is large (Python takes longer than it saves in a small one), or where
+        there are many variables (several vectors at once cost more in that graph than one after the
+        other)."""
         if isinstance(self.variables, Perturbations):
-            return Convolutions("inputs")
+            return nullcontext() if self.saved < SMALL_GRAPH else Convolutions("inputs")
         count = sum(t.numel() for t in self.variables.values.values())
         return Convolutions("all") if count >= MANY else nullcontext()
 

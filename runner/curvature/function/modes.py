@@ -62,6 +62,9 @@ class _Settings(NamedTuple):
 
 
 class _Convolution(torch.autograd.Function):
+    alone = True
+    """Its derivatives read nothing but what it saved."""
+
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, settings: _Settings
@@ -88,6 +91,8 @@ class _Convolution(torch.autograd.Function):
 
 
 class _Gradient(torch.autograd.Function):
+    alone = True
+
     @staticmethod
     def forward(
         ctx: Any, g: Tensor, x: Tensor, weight: Tensor, settings: _Settings, wanted: Sequence[bool]

@@ -490,3 +490,16 @@ def test_examples_that_mix_are_a_function_of_one_batch_and_not_of_parts():
     agrees(mixing, ["head"])
     with refusal("not a weighted mean over its parts"):
         LayerOperator(mixing, CROSS, [(X, Y), (-X, Y)], ["head"])
+
+
+def test_several_vectors_have_a_copy_of_the_batch_each_where_its_examples_are_independent():
+    def products(module, *batch, **options):
+        operator = LayerOperator(module, CROSS, batch, **options)
+        vectors = torch.randn(operator.shape[0], 9, generator=seeded()).double()
+        alone = torch.stack([operator @ v for v in vectors.mT], 1)
+        assert relative(operator @ vectors, alone) < 1e-12
+        return repr(operator)
+
+    assert "batch repeated" in products(net(), X, Y)
+    mixing = ready(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)))
+    assert "one vector at a time (their products differ)" in products(mixing.train(), X, Y)
