@@ -224,11 +224,11 @@ class Function:
         try:
             with self.at(point, 0):
                 return self.evaluate(batch, point.wide)[1].detach()
-        except MeasurementError as error:
-            if "does not require grad" not in str(error):
-                raise
-        with self.at(point._replace(values=leaves_of(point.values))):  # it takes gradients itself
-            return self.evaluate(batch, point.wide)[1].detach()
+        except NotScalar:
+            raise
+        except MeasurementError:  # it may take gradients itself
+            with self.at(point._replace(values=leaves_of(point.values))):
+                return self.evaluate(batch, point.wide)[1].detach()
 
     def gradient(self, point: Point, batch: Batch, directions: Sequence[Tensor] = ()) -> Evaluated:
         """L, its gradient and products of its Hessian with directions, for one batch."""
@@ -317,7 +317,7 @@ def gradients(
 
 def _of_gradient(error: RuntimeError) -> Exception:
     """One line for what torch says in several."""
-    known = (*NO_SECOND_DERIVATIVE, "dtype", "saved_tensors_hooks")
+    known = (*NO_SECOND_DERIVATIVE, "dtype")
     if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in known):
         return error
     return MeasurementError(f"the gradient of the loss fails: {first_line(error)}")
