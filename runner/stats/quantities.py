@@ -284,10 +284,11 @@ class Reader:
 
     def __init__(self, row: Statement, functions: Functions) -> None:
         self.row = row
-        kind, _, log = row.over.partition(" ")
+        kind, _, how = row.over.partition(" ")
         self.over = "seed" if kind == "jackknife" else kind
         self.jackknifed = kind == "jackknife"
-        self.log = log == "log"
+        self.log = how == "log"
+        self.nested = how == "in seed"
         self.scale = SCALES[row.scale]
         self.along = row.along
         self.quantity = self._quantity(row.quantity, functions)
@@ -330,7 +331,8 @@ class Reader:
             numbers = part.rows[self.row.quantity].astype(float).map(self.scale)
             return Values(dict(zip(enumerate(part.rows["seed"]), numbers, strict=True)))
         by_unit = {}
-        for unit, rows in part.rows.groupby(self.over, sort=False):
+        units = ["seed", self.over] if self.nested else self.over
+        for unit, rows in part.rows.groupby(units, sort=False):
             by_unit[unit] = self.of(part._replace(rows=rows))
         if self.log:
             return geometric(by_unit)

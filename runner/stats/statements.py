@@ -39,7 +39,7 @@ from runner.stats.quantities import (
     parts_of,
     rows_of,
 )
-from runner.stats.rows import fields_of, named
+from runner.stats.rows import RowError, fields_of, named
 from runner.stats.tests import holm, mann_whitney, spearman, wilcoxon
 
 SAME = "same"
@@ -77,19 +77,30 @@ def decided(row: Statement, tables: Tables, functions: Functions) -> Claim:
         return functions.decisions[row.test](row, tables)
     if row.test in STATED and not row.quantity:
         return STATED[row.test](row, NAN, "")
-    variants = {}
+    parts: dict[str, dict[str, Claim]] = {}
     for reading in (row, *row.readings):
         table = rows_of(reading, tables)
         split = {reading.variant: table}
         if any(fields_of(reading.variant)):
             split = dict(groups_of(table, reading.variant))
         for name, part in split.items():
-            variants[name] = decided_by(reading, part, functions)
+            of_variant = parts.setdefault(name, {})
+            if reading.parts in of_variant:
+                raise RowError(f"{row.name}, parts: expected names that tell {name!r} apart")
+            of_variant[reading.parts] = decided_by(reading, part, functions)
+    variants = {name: _of_parts(of_variant) for name, of_variant in parts.items()}
     if not variants:
         return decided_by(row, rows_of(row, tables), functions)
     if set(variants) == {""}:
         return variants[""]
     return together(variants, main=row.decides or None)
+
+
+def _of_parts(claims: Mapping[str, Claim]) -> Claim:
+    """The claim of one variant, whose parts may have rows, and tests, of their own."""
+    if len(claims) == 1:
+        return next(iter(claims.values()))
+    return together(claims)
 
 
 def decided_by(row: Statement, table: pd.DataFrame, functions: Functions) -> Claim:
@@ -171,7 +182,12 @@ class Facts:
 
 def _bound(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     over = f"{facts.reader.over}s"
-    return rules.bound(row, values, known=row.fewest, over=over, same=facts.same(values))
+    made = rules.bound(row, values, known=row.fewest, over=over, same=facts.same(values))
+    if facts.reader.nested and math.isfinite(made.seeds_needed):
+        seeds = {seed for of_part in values.values() for seed, _ in of_part.by_unit}
+        of_a_seed = max(map(len, values.values())) // len(seeds)
+        return replace(made, seeds_needed=float(math.ceil(made.seeds_needed / of_a_seed)))
+    return made
 
 
 def _number(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:

@@ -180,6 +180,27 @@ def test_a_remark_tells_of_the_rows_that_decide():
         judge([replace(row, remark="count")], {"t": rows}, functions)
 
 
+def test_draws_of_each_seed_count_one_by_one_and_what_would_decide_is_counted_in_seeds():
+    rows = pd.concat([table(WIDE, draw=draw) for draw in range(4)])
+    rows = rows.assign(x=rows["x"] + 0.01 * rows["draw"])
+    (of_draws,) = judge([says(high=2.5, over="draw in seed")], {"t": rows})
+    (of_one,) = judge([says(high=2.5, over="draw")], {"t": rows[rows["seed"] == 43]})
+    assert "n = 20" in of_draws.detail and "over draws" in of_draws.detail
+    assert of_draws.verdict == "inconclusive" and 5 < of_draws.seeds_needed < 40
+    assert "n = 4" in of_one.detail
+
+
+def test_parts_of_one_reading_may_have_tests_of_their_own():
+    below, above = says(high=2.0, parts="below", variant="x"), says(low=-1, parts="above")
+    for values, expected in ((NEAR, "confirmed"), (FAR, "refuted"), (WIDE, "inconclusive")):
+        row = replace(below, decides="x", readings=(replace(above, variant="x"),))
+        (claim,) = judge([row], {"t": table(values)})
+        assert claim.verdict == expected
+    assert claim.variants == {"x below": "inconclusive", "x above": "confirmed"}
+    with refusal("parts", RowError):
+        judge([replace(row, readings=(replace(below),))], {"t": table(NEAR)})
+
+
 def test_parts_and_variants():
     rows = pd.concat(
         table(values, depth=depth, at=at)
