@@ -99,8 +99,8 @@ CURVES: Mapping[str, Curve] = {
     "fall": lambda x, y: y[0] / y[-1],
     "kept": lambda x, y: y[-1] / y[0],
     "loss": lambda x, y: 1 - y[-1] / y[0],
-    "step": lambda x, y: np.diff(y).max(),
-    "least_step": lambda x, y: np.diff(y).min(),
+    "step": lambda x, y: np.diff(y).max() if y.size > 1 else NAN,
+    "least_step": lambda x, y: np.diff(y).min() if y.size > 1 else NAN,
     "range": lambda x, y: y.max() / y.min(),
     "relative_range": lambda x, y: np.ptp(y) / np.abs(y).max(),
     "place": lambda x, y: NAN if np.isnan(y).any() else x[y.argmin()],
@@ -360,14 +360,24 @@ class Reader:
         NaN.
         """
         keys = [key for key in (self.along, *_column_of(part.contrast)) if key]
-        wide = part.rows.pivot(index="seed", columns=keys, values=list(self.quantity.columns))
+        columns = list(self.quantity.columns)
+        if part.rows.duplicated([*keys, "seed"]).any():
+            raise RowError(
+                f"{self.row.name}, along: expected one row for each {' and '.join([*keys, 'seed'])}"
+                ", found several"
+            )
+        if keys:
+            wide = part.rows.pivot(index="seed", columns=keys, values=columns)
+        else:
+            wide = part.rows.set_index("seed")[columns]
         complete = np.isfinite(wide.to_numpy(float)).all(axis=1)
         finite = wide[complete]
         lost = dict.fromkeys(wide.index[~complete], NAN)
 
         def statistic(sample: pd.DataFrame) -> float:
-            means = sample.mean().unstack(0).reset_index()
-            return self.of(Part(means, part.contrast))
+            means = sample.mean()
+            rows = means.unstack(0).reset_index() if keys else means.to_frame().T
+            return self.of(Part(rows, part.contrast))
 
         n = len(finite)
         if n == 0:

@@ -196,7 +196,9 @@ def _number(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim
 
 
 def _exact(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
-    return rules.exact(row, {name: of_part.mean for name, of_part in values.items()})
+    parts = {name: of_part.mean for name, of_part in values.items()}
+    listed = [f"{name}: {value:.4g}" for name, value in parts.items() if name]
+    return rules.exact(row, parts, "; ".join(listed))
 
 
 def _occurs(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
