@@ -389,7 +389,7 @@ class Reader:
         log = self.log and min(whole, *without.values()) > 0
         of = math.log if log else float
         pseudo = {seed: n * of(whole) - (n - 1) * of(value) for seed, value in without.items()}
-        return Values({**pseudo, **lost}, whole, log)
+        return Values({**pseudo, **lost}, whole, log, without)
 
 
 def _column_of(contrast: Contrast | None) -> Sequence[str]:

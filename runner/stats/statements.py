@@ -27,7 +27,7 @@ from runner.stats.claims import (
     together,
 )
 from runner.stats.evidence import DataSets, median
-from runner.stats.intervals import NAN, Values, joined, lost_text
+from runner.stats.intervals import NAN, Values, joined, lost_text, withheld
 from runner.stats.quantities import (
     WITHOUT_PROBES,
     Contrast,
@@ -290,6 +290,41 @@ def _of_runs(row: Statement, values: Values) -> Claim:
     return replace(made, statistic=kept / len(values) if len(values) else NAN)
 
 
+def _unanimous(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """Confirmed where a statistic of all seeds holds, whichever seed is left out, refuted where it
+    never does."""
+    made = {}
+    for name, of_part in values.items():
+        every = [of_part.whole, *of_part.without.values()]
+        held = [_holds(row, value) for value in every]
+        lost = sum(math.isnan(value) for value in of_part)
+        verdict: Verdict = "inconclusive"
+        if len(of_part.without) >= row.fewest and all(held):
+            verdict = "confirmed"
+        elif len(of_part.without) >= row.fewest and not any(held):
+            verdict = "refuted"
+        text = f"{of_part.whole:.4g}, {min(every):.4g} to {max(every):.4g} without a seed"
+        detail = joined(lost_text(lost, len(of_part), "seeds"), f"{name}: {text}".strip(": "))
+        made[name] = claim(row, withheld(verdict, lost), of_part.whole, detail)
+    return together(made) if made else claim(row, "not run", detail="nothing measured")
+
+
+def _holds(row: Statement, value: float) -> bool:
+    """Whether a value keeps the limits or, where a number is printed, rounds to it."""
+    if math.isnan(row.number):
+        return row.holds(value)
+    return rules.digits_agree(value, row.number, row.rounding)
+
+
+def _draw(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """A printed result that was one random draw: the share of our draws that keep it."""
+    every = [value for of_part in values.values() for value in of_part]
+    verdict, text = rules.one_draw(sum(map(row.holds, every)), len(every))
+    # it is one result of the paper that is asked about
+    needed = math.inf if verdict == "inconclusive" else NAN
+    return claim(row, verdict, sum(every) / max(1, len(every)), text, seeds_needed=needed)
+
+
 def _data_sets(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     """Decided by one number of every data set, part by part."""
     made = {}
@@ -381,6 +416,8 @@ OF_VALUES: Mapping[str, Callable[[Statement, Mapping[str, Values], Facts], Claim
     "number": _number,
     "exact": _exact,
     "occurs": _occurs,
+    "draw": _draw,
+    "unanimous": _unanimous,
     "each": _each,
     "always": _always,
     "runs": _runs,
@@ -399,6 +436,7 @@ STATED: Mapping[str, Callable[[Statement, float, str], Claim]] = {
 """What a row says of itself, with the value that is shown next to it."""
 TESTS = (*OF_VALUES, *OF_TESTS)
 """Tests that a row can name: limits on a mean over seeds; a printed number; one value without
-chance; something that happens; limits in every seed of every part; of every single value; of a
-share of the runs of a data set; one number of every data set; the rank test of every data set, with
-a sign; no relation; no harm; the interval of a shift."""
+chance; something that happens; one random draw; a statistic whichever seed is left out; limits in
+every seed of every part; every single value; a share of the runs of a data set; one number of every
+data set; the rank test of every data set, with a sign; no relation; no harm; the interval of a
+shift."""

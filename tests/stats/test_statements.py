@@ -61,6 +61,16 @@ KINDS = {
         says(test="exact", high=2.0, over="rows", parts="{seed}"),
         *map(table, (NEAR, FAR, [math.nan, 1.0])),
     ),
+    "draw": (
+        says(test="draw", high=2.0, over="draw", quantity="x"),
+        pd.DataFrame({"draw": range(60), "x": 1.0}),
+        pd.DataFrame({"draw": range(60), "x": 3.0}),
+        pd.DataFrame({"draw": range(60), "x": [1.0, 3.0] * 30}),
+    ),
+    "unanimous": (
+        says(test="unanimous", high=2.0, over="jackknife"),
+        *map(table, (NEAR, FAR, [1.9, 2.0, 2.1, 2.0, 2.2])),
+    ),
     "each": (says(test="each", high=2.0), *map(table, (NEAR, FAR, [1, 1, 3, 1, 1]))),
     "always": (
         says(test="always", high=2.0, over="row"),
