@@ -5,6 +5,7 @@ RUN_JOBS ?= 2
 SEEDS ?= 42,43,44,45,46
 DEVICE ?= cpu
 SEED ?= 0
+LOCK ?=
 OUT ?= outputs/run
 BIN := .venv/bin
 READY := .venv/.ready
@@ -17,20 +18,31 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: recipes readme docs help setup demo run test test-slow lint types bench models quick reproduce checkpoints figures report errata clean
+.PHONY: recipes readme docs help setup lock demo run test test-slow lint types bench models quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
 	@echo; echo "EXPERIMENT='a b' restricts quick, reproduce and report; OUT, JOBS, RUN_JOBS, SEEDS: see the top of Makefile"
 
-setup: $(READY) ## the virtual environment, with everything in it
+setup: $(READY) ## the virtual environment, with everything in it (LOCK=1: the versions of requirements-cpu.lock)
 
 $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "expected Python 3.11 or newer on PATH, found none" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
+ifneq ($(LOCK),)
+	$(BIN)/python -m pip install --quiet --requirement requirements-cpu.lock
+endif
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
+
+lock: $(READY) ## requirements-cpu.lock, from the versions that are installed in .venv
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python -m pip freeze --exclude-editable | grep == > .venv/versions.txt
+	sed -n '/^#/p' requirements-cpu.lock > .venv/lock.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-header --no-annotate \
+	  --constraints .venv/versions.txt pyproject.toml | sed 's/+cpu$$//' >> .venv/lock.txt
+	mv .venv/lock.txt requirements-cpu.lock
 
 demo: $(READY) ## one published formula checked now: claim, published and our values, verdict, figure
 	$(BIN)/hess-run demo

@@ -1,3 +1,3 @@
 """The runner, the command line and the shared curvature engine of hess-run."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

@@ -1,6 +1,7 @@
 """Pages of docs/: links lead somewhere, every page is in the site, the API page names every public
 name."""
 
+import ast
 import doctest
 import re
 
@@ -11,6 +12,7 @@ import runner.curvature
 from docs import published
 from docs.render import FIRST, LAST, pages
 from tests import DOCS
+from tests.sources import files, nodes
 
 PAGES = sorted(path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts))
 TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```", re.S)
@@ -73,13 +75,40 @@ def test_the_examples_of_the_api_page_run():
 def test_every_path_of_the_architecture_page_exists():
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     named = {p for p in re.findall(r"`([a-z_./]+/[a-z_.]*)`", text) if p != "reference/"}
-    roots = [DOCS.parent / folder for folder in ("", "runner", "runner/curvature")]
+    folders = ("", "runner", "runner/curvature", "runner/report", "experiments")
+    roots = [DOCS.parent / folder for folder in folders]
 
     def exists(path):
         return any((root / path).exists() or (root / f"{path}.py").exists() for root in roots)
 
     missing = [path for path in named if not exists(path)]
     assert len(named) > 30 and not missing
+
+
+def definitions():
+    """Functions, classes and methods of the code."""
+    found = set()
+    for path in files("runner", "experiments"):
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(node.name)
+            if isinstance(node, ast.ClassDef):
+                inner = [n.name for n in node.body if isinstance(n, ast.FunctionDef)]
+                found |= {f"{node.name}.{name}" for name in inner}
+    return found
+
+
+OTHERS = {"memory_budget", "shape", "dtype", "device", "exp3_gn_gap"}
+"""Options, attributes and experiments that the two lists of the architecture page name."""
+
+
+def test_the_names_of_a_product_and_of_a_number_are_defined():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    lists = text[text.index("## One product") : text.index("## Where to change what")]
+    named = set(re.findall(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?)`", lists))
+    of_code = {name for name in named if not name.endswith((".md", ".html", ".json", ".csv"))}
+    missing = of_code - OTHERS - definitions()
+    assert not missing
 
 
 REPORTS = sorted((DOCS.parent / "docs" / "reproduction").rglob("*.md"))

@@ -3,15 +3,16 @@ its estimates."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 import pandas as pd
 
 from experiments.dag.alternatives import GAP, LAYER_NORM, STOCHASTIC
-from experiments.dag.exp3 import draws, figures as draw, values
-from experiments.dag.exp3.draws import PAPER_PROBES, TEXT_PROBES
+from experiments.dag.exp3 import claims, figures as draw, stochastic_claims
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
+from experiments.dag.exp3.stochastic_claims import PAPER_PROBES, TEXT_PROBES
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.scores import paired, printed, scored
@@ -24,8 +25,7 @@ from experiments.dag.protocol.summary import (
     in_percent,
     long_format,
 )
-from experiments.judged import JudgedAnalysis
-from runner.contract import Claim, Figures, Statement, Tables, Verdict, redraws
+from runner.contract import Analysis, Claim, Figures, Statement, Tables, Verdict, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 
@@ -41,8 +41,7 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
     """Exp. 3: networks without LayerNorm."""
 
     experiment: Exp3GnGap
-    changes = GAP
-    functions = values.FUNCTIONS
+    alternatives = GAP
     results = Results("exp3", ("activation", "checkpoint"))
 
     gap_figure = "fig5_gap_and_curvature"
@@ -74,29 +73,26 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         distances = self.tables["distances"]
         keys = ["activation"]
         networks = self.tables["networks"]
-        rows = values.correlations(self.gaps, networks, self.gap_figure)
+        rows = claims.correlations(self.gaps, networks, self.gap_figure)
         rows += summary.through_training(self.gaps, "gap", keys=keys, figure="tables 4, 5")
         for value in ("gn", "tensor"):
             keys_of_fit = [*keys, "checkpoint"]
             rows += summary.decay_fits(distances, value, keys=keys_of_fit, figure=self.parts_figure)
         return rows
 
-    def judged(self) -> Tables:
-        found = values.judged(self.tables, self.gaps)
-        if "networks" in found:
-            found["networks"] = values.with_printed_accuracy(found["networks"], self.tables)
-        return found
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
+        return claims.without_norm(self.gaps, self.tables, says)
 
     def claims(self) -> list[Claim]:
         """As of every DAG experiment; the authors' largest ‖H^T‖_F of piecewise linear networks is
         shown, but not compared, since our text damages the exponent of its limit."""
         found = {claim.name: claim for claim in super().claims()}
-        if values.ZERO_TENSOR in found:
+        if claims.ZERO_TENSOR in found:
             by_distance = self.results.rows(by_distance=True)
-            rows = values.piecewise_linear(pd.DataFrame(by_distance))
+            rows = claims.piecewise_linear(pd.DataFrame(by_distance))
             largest = float(rows["tensor"].max())
-            found[values.ZERO_TENSOR] = replace(
-                found[values.ZERO_TENSOR],
+            found[claims.ZERO_TENSOR] = replace(
+                found[claims.ZERO_TENSOR],
                 authors="not comparable",
                 authors_value=largest,
             )
@@ -113,7 +109,7 @@ class LayerNormAnalysis(GapAnalysis):
     LayerNorm.
     """
 
-    changes = LAYER_NORM
+    alternatives = LAYER_NORM
     results = Results("exp3_ln", ("activation", "checkpoint"))
     gap_figure = "gap_and_curvature"
     parts_figure = "parts"
@@ -121,16 +117,15 @@ class LayerNormAnalysis(GapAnalysis):
     def figures(self) -> Figures:
         return {}
 
-    def judged(self) -> Tables:
-        return values.judged(self.tables, self.gaps)
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
+        return claims.with_norm(self.gaps, self.tables, says)
 
 
-class StochasticGapAnalysis(JudgedAnalysis):
+class StochasticGapAnalysis(Analysis):
     """Readings of `draws` and of the error that theory predicts for them."""
 
     experiment: Exp3Stochastic
-    changes = STOCHASTIC
-    functions = draws.FUNCTIONS
+    alternatives = STOCHASTIC
 
     @cached_property
     def draws(self) -> pd.DataFrame:
@@ -141,21 +136,17 @@ class StochasticGapAnalysis(JudgedAnalysis):
         return {"tableN6_discrepancy": redraws("Table N.6", draw.discrepancies, self.draws)}
 
     def statistics(self) -> list[Statistic]:
-        return draws.rates(self.draws)
+        return stochastic_claims.rates(self.draws)
 
     def claims(self) -> list[Claim]:
         """The claims; what is said of the authors' own Table N.6 is true of it or false."""
+        says = self.experiment.says
         made = []
-        for claim in super().claims():
+        for claim in stochastic_claims.claims(self.draws, says):
             if claim.name in CHECKPOINTS_OF_N6:
-                claim = in_their_table(claim, self.says[claim.name])
+                claim = in_their_table(claim, says[claim.name])
             made.append(claim)
         return made
-
-    def judged(self) -> Tables:
-        names = {"init": "discrepancy at init", "final": "discrepancy at the end"}
-        limits = {checkpoint: self.says[name].high for checkpoint, name in names.items()}
-        return draws.judged(self.draws, limits)
 
     def measured(self) -> pd.DataFrame:
         return stochastic_values(self.tables)
@@ -183,7 +174,7 @@ def their_discrepancies() -> pd.DataFrame:
         rows = pd.DataFrame(results.rows(by_distance=False))
         gaps[file] = rows.set_index(keys)["gap"]
     percent = 100 * (gaps["exp3_appendix"] / gaps["exp3"] - 1)
-    return values.smooth(percent.reset_index(name="percent"))
+    return claims.smooth(percent.reset_index(name="percent"))
 
 
 def gap_values(gaps: pd.DataFrame, tables: Tables) -> pd.DataFrame:
