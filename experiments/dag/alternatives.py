@@ -48,60 +48,28 @@ SPECTRAL_NORM: Changes = {
     NO_ORDER: RANDOM,
     OPPOSITE_EXPONENT: OPPOSITE,
 }
-BOTTLENECK: Alternatives = (
-    Alternative(
-        "a block has one more rank than the narrow layer allows",
-        shifted(1, "rank"),
-        ("rank bound, example",),
-    ),
-    Alternative(
-        "the widest layer is the narrowest",
-        reversed_order("d_u"),
-        ("R_far falls", "D_far below the bound"),
-    ),
-    Alternative(
-        "C and D exchange their places",
-        columns_exchanged(("C_estimate", "D_estimate")),
-        ("C_far less sensitive",),
-    ),
-)
+BOTTLENECK: Changes = {
+    "a block has one more rank than the narrow layer allows": shifted(1, "rank"),
+    "the widest layer is the narrowest": reversed_order("d_u"),
+    "C and D exchange their places": columns_exchanged(("C_estimate", "D_estimate")),
+}
 SQUARED = "the gap is linear in the square of E[σ''²]"
-GAP: Alternatives = (
-    Alternative(
-        SQUARED,
-        to_power(2, "sigma_pp_squared"),
-        ("linear fit of the gap", "R² above 0.9", "correlation persists"),
-    ),
-    Alternative(
-        "E[σ''²] has the opposite order", scaled(-1.0, "sigma_pp_squared"), ("rank correlation",)
-    ),
-    Alternative(
-        SMOOTH_FIRST,
-        SMOOTH,
-        ("gap of piecewise linear networks", "accuracy of smooth activations"),
-    ),
-    Alternative(NO_ORDER, RANDOM, ("decay of the parts",)),
-    Alternative(TRAINED_FIRST, TRAINED, ("gap stabilises",)),
-)
-STOCHASTIC: Alternatives = (
-    Alternative(
-        "estimates are a fifth larger",
-        scaled(1.2, "gap_stochastic"),
-        ("stochastic estimates agree",),
-    ),
-    Alternative("more probes give larger errors", reversed_order("probes"), ("rate of the error",)),
-)
-LAYER_NORM: Alternatives = (
-    Alternative(
-        "E[σ''²] has the opposite order",
-        scaled(-1.0, "sigma_pp_squared"),
-        ("gap ranks as E[σ''²]",),
-    ),
-    Alternative(
-        SMOOTH_FIRST, SMOOTH, ("gap of piecewise linear networks", "smooth activations add")
-    ),
-    Alternative(TRAINED_FIRST, TRAINED, ("accuracy",)),
-)
+GAP: Changes = {
+    SQUARED: to_power(2, "sigma_pp_squared"),
+    "E[σ''²] has the opposite order": scaled(-1.0, "sigma_pp_squared"),
+    SMOOTH_FIRST: SMOOTH,
+    NO_ORDER: RANDOM,
+    TRAINED_FIRST: TRAINED,
+}
+STOCHASTIC: Changes = {
+    "estimates are a fifth larger": scaled(1.2, "gap_stochastic"),
+    "more probes give larger errors": reversed_order("probes"),
+}
+LAYER_NORM: Changes = {
+    "E[σ''²] has the opposite order": scaled(-1.0, "sigma_pp_squared"),
+    SMOOTH_FIRST: SMOOTH,
+    TRAINED_FIRST: TRAINED,
+}
 DIAMOND: Alternatives = (
     Alternative(
         "the mean block falls as single images' blocks do, and these as the mean block",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -50,12 +50,14 @@ class Values:
 
     by_unit: seed -> value, or its pseudovalue of the jackknife, whose scatter gives the error of a
     statistic of all; whole: that statistic, NaN for the mean. log: they are those of its logarithm,
-    for a ratio, whose interval is then symmetric on that scale and never reaches zero.
+    for a ratio, whose interval is then symmetric on that scale and never reaches zero. without:
+    that statistic without each of them.
     """
 
     by_unit: Mapping[Any, float]
     whole: float = NAN
     log: bool = False
+    without: Mapping[Any, float] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[float]:
         return iter(self.by_unit.values())

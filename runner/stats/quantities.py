@@ -99,8 +99,8 @@ CURVES: Mapping[str, Curve] = {
     "fall": lambda x, y: y[0] / y[-1],
     "kept": lambda x, y: y[-1] / y[0],
     "loss": lambda x, y: 1 - y[-1] / y[0],
-    "step": lambda x, y: np.diff(y).max(),
-    "least_step": lambda x, y: np.diff(y).min(),
+    "step": lambda x, y: np.diff(y).max() if y.size > 1 else NAN,
+    "least_step": lambda x, y: np.diff(y).min() if y.size > 1 else NAN,
     "range": lambda x, y: y.max() / y.min(),
     "relative_range": lambda x, y: np.ptp(y) / np.abs(y).max(),
     "place": lambda x, y: NAN if np.isnan(y).any() else x[y.argmin()],
@@ -284,10 +284,11 @@ class Reader:
 
     def __init__(self, row: Statement, functions: Functions) -> None:
         self.row = row
-        kind, _, log = row.over.partition(" ")
+        kind, _, how = row.over.partition(" ")
         self.over = "seed" if kind == "jackknife" else kind
         self.jackknifed = kind == "jackknife"
-        self.log = log == "log"
+        self.log = how == "log"
+        self.nested = how == "in seed"
         self.scale = SCALES[row.scale]
         self.along = row.along
         self.quantity = self._quantity(row.quantity, functions)
@@ -330,7 +331,8 @@ class Reader:
             numbers = part.rows[self.row.quantity].astype(float).map(self.scale)
             return Values(dict(zip(enumerate(part.rows["seed"]), numbers, strict=True)))
         by_unit = {}
-        for unit, rows in part.rows.groupby(self.over, sort=False):
+        units = ["seed", self.over] if self.nested else self.over
+        for unit, rows in part.rows.groupby(units, sort=False):
             by_unit[unit] = self.of(part._replace(rows=rows))
         if self.log:
             return geometric(by_unit)
@@ -358,14 +360,24 @@ class Reader:
         NaN.
         """
         keys = [key for key in (self.along, *_column_of(part.contrast)) if key]
-        wide = part.rows.pivot(index="seed", columns=keys, values=list(self.quantity.columns))
+        columns = list(self.quantity.columns)
+        if part.rows.duplicated([*keys, "seed"]).any():
+            raise RowError(
+                f"{self.row.name}, along: expected one row for each {' and '.join([*keys, 'seed'])}"
+                ", found several"
+            )
+        if keys:
+            wide = part.rows.pivot(index="seed", columns=keys, values=columns)
+        else:
+            wide = part.rows.set_index("seed")[columns]
         complete = np.isfinite(wide.to_numpy(float)).all(axis=1)
         finite = wide[complete]
         lost = dict.fromkeys(wide.index[~complete], NAN)
 
         def statistic(sample: pd.DataFrame) -> float:
-            means = sample.mean().unstack(0).reset_index()
-            return self.of(Part(means, part.contrast))
+            means = sample.mean()
+            rows = means.unstack(0).reset_index() if keys else means.to_frame().T
+            return self.of(Part(rows, part.contrast))
 
         n = len(finite)
         if n == 0:
@@ -377,7 +389,7 @@ class Reader:
         log = self.log and min(whole, *without.values()) > 0
         of = math.log if log else float
         pseudo = {seed: n * of(whole) - (n - 1) * of(value) for seed, value in without.items()}
-        return Values({**pseudo, **lost}, whole, log)
+        return Values({**pseudo, **lost}, whole, log, without)
 
 
 def _column_of(contrast: Contrast | None) -> Sequence[str]:

@@ -27,7 +27,7 @@ from runner.stats.claims import (
     together,
 )
 from runner.stats.evidence import DataSets, median
-from runner.stats.intervals import NAN, Values, joined, lost_text
+from runner.stats.intervals import NAN, Values, joined, lost_text, withheld
 from runner.stats.quantities import (
     WITHOUT_PROBES,
     Contrast,
@@ -39,7 +39,7 @@ from runner.stats.quantities import (
     parts_of,
     rows_of,
 )
-from runner.stats.rows import fields_of, named
+from runner.stats.rows import RowError, fields_of, named
 from runner.stats.tests import holm, mann_whitney, spearman, wilcoxon
 
 SAME = "same"
@@ -77,19 +77,30 @@ def decided(row: Statement, tables: Tables, functions: Functions) -> Claim:
         return functions.decisions[row.test](row, tables)
     if row.test in STATED and not row.quantity:
         return STATED[row.test](row, NAN, "")
-    variants = {}
+    parts: dict[str, dict[str, Claim]] = {}
     for reading in (row, *row.readings):
         table = rows_of(reading, tables)
         split = {reading.variant: table}
         if any(fields_of(reading.variant)):
             split = dict(groups_of(table, reading.variant))
         for name, part in split.items():
-            variants[name] = decided_by(reading, part, functions)
+            of_variant = parts.setdefault(name, {})
+            if reading.parts in of_variant:
+                raise RowError(f"{row.name}, parts: expected names that tell {name!r} apart")
+            of_variant[reading.parts] = decided_by(reading, part, functions)
+    variants = {name: _of_parts(of_variant) for name, of_variant in parts.items()}
     if not variants:
         return decided_by(row, rows_of(row, tables), functions)
     if set(variants) == {""}:
         return variants[""]
     return together(variants, main=row.decides or None)
+
+
+def _of_parts(claims: Mapping[str, Claim]) -> Claim:
+    """The claim of one variant, whose parts may have rows, and tests, of their own."""
+    if len(claims) == 1:
+        return next(iter(claims.values()))
+    return together(claims)
 
 
 def decided_by(row: Statement, table: pd.DataFrame, functions: Functions) -> Claim:
@@ -171,7 +182,12 @@ class Facts:
 
 def _bound(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     over = f"{facts.reader.over}s"
-    return rules.bound(row, values, known=row.fewest, over=over, same=facts.same(values))
+    made = rules.bound(row, values, known=row.fewest, over=over, same=facts.same(values))
+    if facts.reader.nested and math.isfinite(made.seeds_needed):
+        seeds = {seed for of_part in values.values() for seed, _ in of_part.by_unit}
+        of_a_seed = max(map(len, values.values())) // len(seeds)
+        return replace(made, seeds_needed=float(math.ceil(made.seeds_needed / of_a_seed)))
+    return made
 
 
 def _number(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
@@ -180,7 +196,9 @@ def _number(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim
 
 
 def _exact(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
-    return rules.exact(row, {name: of_part.mean for name, of_part in values.items()})
+    parts = {name: of_part.mean for name, of_part in values.items()}
+    listed = [f"{name}: {value:.4g}" for name, value in parts.items() if name]
+    return rules.exact(row, parts, "; ".join(listed))
 
 
 def _occurs(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
@@ -270,6 +288,41 @@ def _of_runs(row: Statement, values: Values) -> Claim:
     threshold = f">= {row.share:g} of the runs of a seed"
     made = _sets(row).claim(row, findings, {}, threshold, detail, (least, most))
     return replace(made, statistic=kept / len(values) if len(values) else NAN)
+
+
+def _unanimous(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """Confirmed where a statistic of all seeds holds, whichever seed is left out, refuted where it
+    never does."""
+    made = {}
+    for name, of_part in values.items():
+        every = [of_part.whole, *of_part.without.values()]
+        held = [_holds(row, value) for value in every]
+        lost = sum(math.isnan(value) for value in of_part)
+        verdict: Verdict = "inconclusive"
+        if len(of_part.without) >= row.fewest and all(held):
+            verdict = "confirmed"
+        elif len(of_part.without) >= row.fewest and not any(held):
+            verdict = "refuted"
+        text = f"{of_part.whole:.4g}, {min(every):.4g} to {max(every):.4g} without a seed"
+        detail = joined(lost_text(lost, len(of_part), "seeds"), f"{name}: {text}".strip(": "))
+        made[name] = claim(row, withheld(verdict, lost), of_part.whole, detail)
+    return together(made) if made else claim(row, "not run", detail="nothing measured")
+
+
+def _holds(row: Statement, value: float) -> bool:
+    """Whether a value keeps the limits or, where a number is printed, rounds to it."""
+    if math.isnan(row.number):
+        return row.holds(value)
+    return rules.digits_agree(value, row.number, row.rounding)
+
+
+def _draw(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
+    """A printed result that was one random draw: the share of our draws that keep it."""
+    every = [value for of_part in values.values() for value in of_part]
+    verdict, text = rules.one_draw(sum(map(row.holds, every)), len(every))
+    # it is one result of the paper that is asked about
+    needed = math.inf if verdict == "inconclusive" else NAN
+    return claim(row, verdict, sum(every) / max(1, len(every)), text, seeds_needed=needed)
 
 
 def _data_sets(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
@@ -363,6 +416,8 @@ OF_VALUES: Mapping[str, Callable[[Statement, Mapping[str, Values], Facts], Claim
     "number": _number,
     "exact": _exact,
     "occurs": _occurs,
+    "draw": _draw,
+    "unanimous": _unanimous,
     "each": _each,
     "always": _always,
     "runs": _runs,
@@ -381,6 +436,7 @@ STATED: Mapping[str, Callable[[Statement, float, str], Claim]] = {
 """What a row says of itself, with the value that is shown next to it."""
 TESTS = (*OF_VALUES, *OF_TESTS)
 """Tests that a row can name: limits on a mean over seeds; a printed number; one value without
-chance; something that happens; limits in every seed of every part; of every single value; of a
-share of the runs of a data set; one number of every data set; the rank test of every data set, with
-a sign; no relation; no harm; the interval of a shift."""
+chance; something that happens; one random draw; a statistic whichever seed is left out; limits in
+every seed of every part; every single value; a share of the runs of a data set; one number of every
+data set; the rank test of every data set, with a sign; no relation; no harm; the interval of a
+shift."""

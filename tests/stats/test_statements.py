@@ -61,6 +61,16 @@ KINDS = {
         says(test="exact", high=2.0, over="rows", parts="{seed}"),
         *map(table, (NEAR, FAR, [math.nan, 1.0])),
     ),
+    "draw": (
+        says(test="draw", high=2.0, over="draw", quantity="x"),
+        pd.DataFrame({"draw": range(60), "x": 1.0}),
+        pd.DataFrame({"draw": range(60), "x": 3.0}),
+        pd.DataFrame({"draw": range(60), "x": [1.0, 3.0] * 30}),
+    ),
+    "unanimous": (
+        says(test="unanimous", high=2.0, over="jackknife"),
+        *map(table, (NEAR, FAR, [1.9, 2.0, 2.1, 2.0, 2.2])),
+    ),
     "each": (says(test="each", high=2.0), *map(table, (NEAR, FAR, [1, 1, 3, 1, 1]))),
     "always": (
         says(test="always", high=2.0, over="row"),
@@ -178,6 +188,27 @@ def test_a_remark_tells_of_the_rows_that_decide():
     assert claim.detail.endswith("4 rows")
     with refusal("counted", RowError):
         judge([replace(row, remark="count")], {"t": rows}, functions)
+
+
+def test_draws_of_each_seed_count_one_by_one_and_what_would_decide_is_counted_in_seeds():
+    rows = pd.concat([table(WIDE, draw=draw) for draw in range(4)])
+    rows = rows.assign(x=rows["x"] + 0.01 * rows["draw"])
+    (of_draws,) = judge([says(high=2.5, over="draw in seed")], {"t": rows})
+    (of_one,) = judge([says(high=2.5, over="draw")], {"t": rows[rows["seed"] == 43]})
+    assert "n = 20" in of_draws.detail and "over draws" in of_draws.detail
+    assert of_draws.verdict == "inconclusive" and 5 < of_draws.seeds_needed < 40
+    assert "n = 4" in of_one.detail
+
+
+def test_parts_of_one_reading_may_have_tests_of_their_own():
+    below, above = says(high=2.0, parts="below", variant="x"), says(low=-1, parts="above")
+    for values, expected in ((NEAR, "confirmed"), (FAR, "refuted"), (WIDE, "inconclusive")):
+        row = replace(below, decides="x", readings=(replace(above, variant="x"),))
+        (claim,) = judge([row], {"t": table(values)})
+        assert claim.verdict == expected
+    assert claim.variants == {"x below": "inconclusive", "x above": "confirmed"}
+    with refusal("parts", RowError):
+        judge([replace(row, readings=(replace(below),))], {"t": table(NEAR)})
 
 
 def test_parts_and_variants():

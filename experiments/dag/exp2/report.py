@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.alternatives import BOTTLENECK
-from experiments.dag.exp2 import claims as exp2_claims
+from experiments.dag.exp2 import values
 from experiments.dag.exp2.settings import DESCRIBED, Exp2Bottleneck
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
@@ -20,7 +18,7 @@ from experiments.dag.protocol.drawing import (
     titles,
 )
 from experiments.dag.protocol.summary import ENDS, first, over_seeds
-from runner.contract import Claim, Figures, Statement, redraws
+from runner.contract import Figures, Tables, redraws
 from runner.report.answers.labels import label
 from runner.report.figures import panels
 from runner.stats import Statistic
@@ -34,7 +32,8 @@ class BottleneckAnalysis(WithAuthors):
     images."""
 
     experiment: Exp2Bottleneck
-    alternatives = BOTTLENECK
+    changes = BOTTLENECK
+    functions = values.FUNCTIONS
     results = Results("exp2_unified", ("depth", "d_u", "checkpoint"))
 
     def figures(self) -> Figures:
@@ -50,15 +49,14 @@ class BottleneckAnalysis(WithAuthors):
             rows += summary.through_training(far, value, keys=["depth", "d_u"], **about)
         return rows
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        classes = self.experiment.dataset.classes
-        return exp2_claims.claims(self.tables, classes, says)
+    def judged(self) -> Tables:
+        return values.judged(self.tables, self.experiment.dataset.classes)
 
     def measured(self) -> pd.DataFrame:
-        published = exp2_claims.measured(self.tables)
+        published = values.measured(self.tables)
         if DESCRIBED not in self.beside:
             return published
-        described = exp2_claims.as_described(self.beside[DESCRIBED])
+        described = values.as_described(self.beside[DESCRIBED])
         return pd.concat([published, described], ignore_index=True)
 
 
@@ -66,7 +64,7 @@ def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
     """D_far against d_u: a panel per depth, estimates as published with ± std over seeds; dotted:
     min(d_u, K−1)."""
     table = first(far)
-    paper = chosen(exp2_claims.printed_values(), metric="D_far")
+    paper = chosen(values.printed_values(), metric="D_far")
 
     def draw(ax: Axes, depth: int) -> None:
         published = chosen(paper, depth=depth)

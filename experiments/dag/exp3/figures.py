@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.exp3 import claims
-from experiments.dag.exp3.stochastic_claims import (
+from experiments.dag.exp3 import values
+from experiments.dag.exp3.draws import (
     PAPER_PROBES,
     TEXT_PROBES,
     of_means,
@@ -41,7 +41,7 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
     """
 
     def draw(ax: Axes, checkpoint: str) -> str:
-        points = claims.gap_and_curvature(gaps, networks, checkpoint)
+        points = values.gap_and_curvature(gaps, networks, checkpoint)
         for row in points.itertuples():
             style = STYLES.point_style(row.activation)
             style |= {"linestyle": "none", "markersize": 6}

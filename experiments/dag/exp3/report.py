@@ -3,16 +3,15 @@ its estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
 import pandas as pd
 
 from experiments.dag.alternatives import GAP, LAYER_NORM, STOCHASTIC
-from experiments.dag.exp3 import claims, figures as draw, stochastic_claims
+from experiments.dag.exp3 import draws, figures as draw, values
+from experiments.dag.exp3.draws import PAPER_PROBES, TEXT_PROBES
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
-from experiments.dag.exp3.stochastic_claims import PAPER_PROBES, TEXT_PROBES
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.scores import paired, printed, scored
@@ -25,7 +24,8 @@ from experiments.dag.protocol.summary import (
     in_percent,
     long_format,
 )
-from runner.contract import Analysis, Claim, Figures, Statement, Tables, Verdict, redraws
+from experiments.judged import JudgedAnalysis
+from runner.contract import Claim, Figures, Statement, Tables, Verdict, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 
@@ -41,7 +41,8 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
     """Exp. 3: networks without LayerNorm."""
 
     experiment: Exp3GnGap
-    alternatives = GAP
+    changes = GAP
+    functions = values.FUNCTIONS
     results = Results("exp3", ("activation", "checkpoint"))
 
     gap_figure = "fig5_gap_and_curvature"
@@ -73,26 +74,29 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         distances = self.tables["distances"]
         keys = ["activation"]
         networks = self.tables["networks"]
-        rows = claims.correlations(self.gaps, networks, self.gap_figure)
+        rows = values.correlations(self.gaps, networks, self.gap_figure)
         rows += summary.through_training(self.gaps, "gap", keys=keys, figure="tables 4, 5")
         for value in ("gn", "tensor"):
             keys_of_fit = [*keys, "checkpoint"]
             rows += summary.decay_fits(distances, value, keys=keys_of_fit, figure=self.parts_figure)
         return rows
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return claims.without_norm(self.gaps, self.tables, says)
+    def judged(self) -> Tables:
+        found = values.judged(self.tables, self.gaps)
+        if "networks" in found:
+            found["networks"] = values.with_printed_accuracy(found["networks"], self.tables)
+        return found
 
     def claims(self) -> list[Claim]:
         """As of every DAG experiment; the authors' largest ‖H^T‖_F of piecewise linear networks is
         shown, but not compared, since our text damages the exponent of its limit."""
         found = {claim.name: claim for claim in super().claims()}
-        if claims.ZERO_TENSOR in found:
+        if values.ZERO_TENSOR in found:
             by_distance = self.results.rows(by_distance=True)
-            rows = claims.piecewise_linear(pd.DataFrame(by_distance))
+            rows = values.piecewise_linear(pd.DataFrame(by_distance))
             largest = float(rows["tensor"].max())
-            found[claims.ZERO_TENSOR] = replace(
-                found[claims.ZERO_TENSOR],
+            found[values.ZERO_TENSOR] = replace(
+                found[values.ZERO_TENSOR],
                 authors="not comparable",
                 authors_value=largest,
             )
@@ -109,7 +113,7 @@ class LayerNormAnalysis(GapAnalysis):
     LayerNorm.
     """
 
-    alternatives = LAYER_NORM
+    changes = LAYER_NORM
     results = Results("exp3_ln", ("activation", "checkpoint"))
     gap_figure = "gap_and_curvature"
     parts_figure = "parts"
@@ -117,15 +121,16 @@ class LayerNormAnalysis(GapAnalysis):
     def figures(self) -> Figures:
         return {}
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return claims.with_norm(self.gaps, self.tables, says)
+    def judged(self) -> Tables:
+        return values.judged(self.tables, self.gaps)
 
 
-class StochasticGapAnalysis(Analysis):
+class StochasticGapAnalysis(JudgedAnalysis):
     """Readings of `draws` and of the error that theory predicts for them."""
 
     experiment: Exp3Stochastic
-    alternatives = STOCHASTIC
+    changes = STOCHASTIC
+    functions = draws.FUNCTIONS
 
     @cached_property
     def draws(self) -> pd.DataFrame:
@@ -136,17 +141,21 @@ class StochasticGapAnalysis(Analysis):
         return {"tableN6_discrepancy": redraws("Table N.6", draw.discrepancies, self.draws)}
 
     def statistics(self) -> list[Statistic]:
-        return stochastic_claims.rates(self.draws)
+        return draws.rates(self.draws)
 
     def claims(self) -> list[Claim]:
         """The claims; what is said of the authors' own Table N.6 is true of it or false."""
-        says = self.experiment.says
         made = []
-        for claim in stochastic_claims.claims(self.draws, says):
+        for claim in super().claims():
             if claim.name in CHECKPOINTS_OF_N6:
-                claim = in_their_table(claim, says[claim.name])
+                claim = in_their_table(claim, self.says[claim.name])
             made.append(claim)
         return made
+
+    def judged(self) -> Tables:
+        names = {"init": "discrepancy at init", "final": "discrepancy at the end"}
+        limits = {checkpoint: self.says[name].high for checkpoint, name in names.items()}
+        return draws.judged(self.draws, limits)
 
     def measured(self) -> pd.DataFrame:
         return stochastic_values(self.tables)
@@ -174,7 +183,7 @@ def their_discrepancies() -> pd.DataFrame:
         rows = pd.DataFrame(results.rows(by_distance=False))
         gaps[file] = rows.set_index(keys)["gap"]
     percent = 100 * (gaps["exp3_appendix"] / gaps["exp3"] - 1)
-    return claims.smooth(percent.reset_index(name="percent"))
+    return values.smooth(percent.reset_index(name="percent"))
 
 
 def gap_values(gaps: pd.DataFrame, tables: Tables) -> pd.DataFrame:

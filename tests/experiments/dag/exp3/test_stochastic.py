@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from experiments.dag.exp3.draws import of_means
 from experiments.dag.exp3.measure import estimate, gn_gap_of_sums, predicted_error
 from experiments.dag.exp3.report import stochastic_values as measured_values
-from experiments.dag.exp3.stochastic_claims import of_means
 from experiments.dag.protocol.probes import part_norms
 from runner.contract import analyse
 from runner.curvature import split_blocks

@@ -1,0 +1,162 @@
+"""What Exps. 3 and 3b measured, as the judge reads it: tables with further columns, and the fits
+and ranks of the gap by the curvature of the activation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from experiments.dag.protocol.scores import printed, published_start, with_own
+from experiments.dag.protocol.summary import first, in_percent, over_seeds
+from runner import stats
+from runner.contract import Claim, Statement, Tables
+from runner.stats import judge
+from runner.stats.intervals import NAN
+from runner.stats.quantities import Functions
+from runner.stats.tables import chosen
+from runner.training import CHECKPOINTS
+
+PIECEWISE_LINEAR = ("relu", "leaky_relu")
+SECTION = "Section 5.3"
+ZERO_TENSOR = "H^T of piecewise linear networks"
+VARIANT = ["activation"]
+FUNCTIONS = Functions()
+
+
+@FUNCTIONS.quantity("gap", "sigma_pp_squared")
+def fit_of_gap(rows: pd.DataFrame) -> float:
+    """R² of the linear fit of the gap on E[σ''²]."""
+    return stats.linear(rows["sigma_pp_squared"], rows["gap"], name="").r2
+
+
+@FUNCTIONS.quantity("gap", "sigma_pp_squared")
+def rank_of_gap(rows: pd.DataFrame) -> float:
+    """Rank correlation of the gap and E[σ''²]."""
+    return stats.spearman(rows["sigma_pp_squared"], rows["gap"], name="").statistic
+
+
+@FUNCTIONS.remark
+def order_of_gaps(rows: pd.DataFrame) -> str:
+    """The mean gaps of the activations, the smallest first."""
+    means = rows.groupby("activation")["gap"].mean().sort_values()
+    return "mean gaps " + ", ".join(f"{name} {value:.3g}" for name, value in means.items())
+
+
+@FUNCTIONS.quantity("gap", "log_curvature")
+def exponent_of_gap(rows: pd.DataFrame) -> float:
+    """Slope of log gap on log E[σ''²]; NaN below three activations."""
+    if len(rows) < 3:
+        return NAN
+    return stats.linear(rows["log_curvature"], np.log(rows["gap"]), name="").slope
+
+
+@FUNCTIONS.decision("an exact p over five activations, which cannot reach the printed one")
+def p_of_ranking(says: Statement, tables: Tables) -> Claim:
+    """The exact p of the rank correlation at init, with the smallest that five activations
+    allow."""
+    gaps = tables["gaps"]
+    points = gap_and_curvature(gaps, tables["networks"], "init")
+    rank = stats.spearman(points["curvature"], points["gap"], name=says.name)
+    detail = (
+        f"n = {rank.n_a} activations, ρ = {rank.statistic:.3f}; exact over all orders; the "
+        f"smallest p that the ties allow is {rank.p_min:.3g}"
+    )
+    if gaps["seed"].nunique() < judge.FEWEST_SEEDS:
+        return judge.claim(says, "inconclusive", rank.p, detail)
+    if not says.holds(rank.p_min):
+        detail += ": no data could give the printed p by an exact test"
+    return judge.exact(says, rank.p, detail)
+
+
+def judged(tables: Tables, gaps: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The tables with the columns that statements read.
+
+    gaps: GN-gap over all pairs, NaN without E[σ''²], with this curvature and its logarithm.
+    norms: Σ‖H^GN‖_F and Σ‖H^T‖_F by distance, this without its structural zero at d = L − 1.
+    networks: accuracy in percent.
+    """
+    found = dict(tables)
+    if "networks" in tables:
+        found["networks"] = in_percent(tables["networks"]).assign(same=False)
+        keys = [*VARIANT, "seed", "checkpoint", "images"]
+        curvature = tables["networks"][[*keys, "sigma_pp_squared"]]
+        points = gaps.drop(columns="sigma_pp_squared", errors="ignore").merge(
+            curvature, on=keys, how="left"
+        )
+        known = np.isfinite(points["sigma_pp_squared"])
+        positive = points["sigma_pp_squared"].where(points["sigma_pp_squared"] > 0)
+        points = points.assign(gap=points["gap"].where(known), log_curvature=np.log(positive))
+        found["gaps"] = with_own(points, tables, VARIANT)
+    if "distances" in tables:
+        found["norms"] = norms(tables["distances"])
+    return found
+
+
+def norms(distances: pd.DataFrame) -> pd.DataFrame:
+    """One row for each part of the Hessian."""
+    keys = [*VARIANT, "seed", "checkpoint", "images", "distance"]
+    last = distances.groupby(VARIANT)["distance"].transform("max")
+    shorter = distances[distances["distance"] < last]
+    parts = []
+    for part, column, rows in (("H^GN", "gn", distances), ("H^T", "tensor", shorter)):
+        named = rows[[*keys, column]].rename(columns={column: "norm"})
+        parts.append(named.assign(part=part))
+    return pd.concat(parts, ignore_index=True)
+
+
+def with_printed_accuracy(networks: pd.DataFrame, tables: Tables) -> pd.DataFrame:
+    """`same` for trained networks whose mean accuracy is the printed one in every digit, where they
+    started as the paper's: they are then the paper's as far as the table shows."""
+    if not published_start(tables):
+        return networks
+    paper = chosen(printed("exp3_gn_gap"), metric="test_acc_percent", checkpoint="final")
+    theirs = paper.set_index("activation")["mean"]
+    final = first(networks)[first(networks)["checkpoint"] == "final"]
+    apart = (final.groupby("activation")["percent"].mean() - theirs).abs()
+    agree = apart.index[apart <= 0.05]
+    same = (networks["checkpoint"] == "final") & networks["activation"].isin(agree)
+    return networks.assign(same=same)
+
+
+def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
+    """activation, gap and E[σ''²] at a checkpoint, means over seeds, on the papers' images."""
+    rows = chosen(first(gaps), checkpoint=checkpoint)
+    gap = over_seeds(rows, ["activation"], "gap")
+    curvature = chosen(first(networks), checkpoint=checkpoint)
+    means = over_seeds(curvature, ["activation"], "sigma_pp_squared")
+    renamed = means.rename(columns={"mean": "curvature"})
+    means = renamed[["activation", "curvature"]]
+    gaps_of_means = gap.rename(columns={"mean": "gap"})
+    return gaps_of_means.merge(means, on="activation")
+
+
+def correlations(
+    gaps: pd.DataFrame, networks: pd.DataFrame, figure: str = "fig5_gap_and_curvature"
+) -> list[stats.Statistic]:
+    """Linear fit and Spearman's rank correlation of gap against E[σ''²] over the activations, by
+    checkpoint. figure: that shows them."""
+    found = []
+    for checkpoint in CHECKPOINTS:
+        points = gap_and_curvature(gaps, networks, checkpoint)
+        about = {
+            "name": "gap against E[σ''²]",
+            "group": f"checkpoint={checkpoint}",
+            "figure": figure,
+            "where": f"Fig. 5, {SECTION}",
+        }
+        line = stats.linear(points["curvature"], points["gap"], **about)
+        found.append(line)
+        about["name"] = "rank of gap and E[σ''²]"
+        rank = stats.spearman(points["curvature"], points["gap"], **about)
+        found.append(rank)
+    return found
+
+
+def smooth(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of activations with curvature."""
+    return table[~table["activation"].isin(PIECEWISE_LINEAR)]
+
+
+def piecewise_linear(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of activations without curvature."""
+    return table[table["activation"].isin(PIECEWISE_LINEAR)]
