@@ -70,21 +70,15 @@ LAYER_NORM: Changes = {
     SMOOTH_FIRST: SMOOTH,
     TRAINED_FIRST: TRAINED,
 }
-DIAMOND: Alternatives = (
-    Alternative(
-        "the mean block falls as single images' blocks do, and these as the mean block",
-        columns_exchanged(("R", "R_examples")),
-        ("H4.2a cancellation",),
+DIAMOND: Changes = {
+    "the mean block falls as single images' blocks do, and these as the mean block": (
+        columns_exchanged(("R", "R_examples"))
     ),
-    Alternative(TRAINED_FIRST, TRAINED, ("H4.2b", "rho grows", "gap over branch depths, init")),
-    Alternative("ρ is a third as large", scaled(1 / 3, "rho"), ("rho above 1",)),
-    Alternative(
-        "ReLU and SiLU exchange their places",
-        exchanged("activation", "relu", "silu"),
-        ("H4.3 curved merge",),
-    ),
-    Alternative(LESS_ACCURATE, LESS, ("accuracy",)),
-)
+    TRAINED_FIRST: TRAINED,
+    "ρ is a third as large": scaled(1 / 3, "rho"),
+    "ReLU and SiLU exchange their places": exchanged("activation", "relu", "silu"),
+    LESS_ACCURATE: LESS,
+}
 ATTENTION: Alternatives = (
     Alternative(
         "attention and the ReLU network exchange their places",

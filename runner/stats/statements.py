@@ -198,7 +198,8 @@ def _number(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim
 def _exact(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     parts = {name: of_part.mean for name, of_part in values.items()}
     listed = [f"{name}: {value:.4g}" for name, value in parts.items() if name]
-    return rules.exact(row, parts, "; ".join(listed))
+    detail = "; ".join(listed) if parts else "no instance meets the condition"
+    return rules.exact(row, parts, detail)
 
 
 def _occurs(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:

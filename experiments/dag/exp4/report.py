@@ -10,21 +10,21 @@ the authors' own ‖H^GN‖ = R(2), with which ours is compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
 from experiments.dag.alternatives import DIAMOND
-from experiments.dag.exp4 import claims, figures as draw
-from experiments.dag.exp4.claims import VARIANT
+from experiments.dag.exp4 import figures as draw, values
 from experiments.dag.exp4.settings import Exp4Diamond
+from experiments.dag.exp4.values import KEYS, VARIANT
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first
-from runner.contract import Claim, Figures, Statement, Tables, redraws
+from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
@@ -36,7 +36,8 @@ class DiamondAnalysis(WithAuthors):
     """Readings of `merge`, `distances` and `networks`."""
 
     experiment: Exp4Diamond
-    alternatives = DIAMOND
+    changes = DIAMOND
+    functions = values.FUNCTIONS
     results = Results("exp4", ("branch_depth", "merged", "checkpoint"))
     rounding = ("tensor part of cat+ReLU", "separation")
 
@@ -54,11 +55,10 @@ class DiamondAnalysis(WithAuthors):
         """Fits and tests of R across the branches, of the gap where it is no exact zero, of rho and
         of R at the merge."""
         merge = self.tables["merge"]
-        across = claims.across(self.tables["distances"])
+        across = values.across(self.tables["distances"])
         curved = merge[merge["tensor"] > 0]
         figure = "figN2_across_branches"
-        branch_keys = [*VARIANT, "checkpoint"]
-        rows = summary.decay_fits(across, "R", keys=branch_keys, figure=figure)
+        rows = summary.decay_fits(across, "R", keys=KEYS, figure=figure)
         keys = [*VARIANT, "distance"]
         rows += summary.through_training(across, "R", keys=keys, figure=figure)
         rows += summary.through_training(curved, "gap", keys=VARIANT, figure="fig6_merge_gap")
@@ -69,11 +69,11 @@ class DiamondAnalysis(WithAuthors):
         at_merge = summary.between(merge, "R", keys=keys, figure="R at the merge", **sides)
         return rows + at_merge
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return claims.claims(self.tables, says, self._without_norm)
+    def judged(self) -> Tables:
+        return values.judged(self.tables, self._without_norm)
 
     def measured(self) -> pd.DataFrame:
-        return claims.measured(self.tables)
+        return values.measured(self.tables)
 
     def notes(self) -> list[str]:
         return list(across_notes(self.tables, self._without_norm))
@@ -101,9 +101,9 @@ def printed_r() -> dict[tuple[Any, ...], float]:
         key = (int(row["branch_depth"]), row["merge"], row["activation"], row["checkpoint"])
         found.setdefault(key, {})[row["metric"]] = row["mean"]
     ratios = {}
-    for key, values in found.items():
-        if len(values) == 2:
-            ratios[key] = values["frob_tensor_merge"] / values["gap_merge"]
+    for key, of_key in found.items():
+        if len(of_key) == 2:
+            ratios[key] = of_key["frob_tensor_merge"] / of_key["gap_merge"]
     return ratios
 
 
@@ -113,7 +113,7 @@ def shares(merge: pd.DataFrame) -> dict[tuple[Any, ...], float]:
     published = printed_r()
     rows = chosen(first(merge), checkpoint="init")
     found = {}
-    for key, part in groups(rows, [*VARIANT, "checkpoint"]):
+    for key, part in groups(rows, KEYS):
         if key in published:
             mean = float(part["gn"].mean())
             found[key] = mean / published[key]
@@ -123,29 +123,26 @@ def shares(merge: pd.DataFrame) -> dict[tuple[Any, ...], float]:
 def across_notes(tables: Tables, without_norm: pd.DataFrame | None = None) -> Iterator[str]:
     """What of the printed ratios can be said."""
     own = list(shares(tables["merge"]).values())
-    curved: list[float] = []
-    flat: list[float] = []
-    two_blocks = claims.quotients(tables["distances"], 2)
-    for (_, merge, activation, _), ratio in two_blocks.items():
-        of_kind = curved if (merge, activation) == ("cat", "silu") else flat
-        of_kind.append(ratio.whole)
-    if not (own and flat and curved):
+    two_blocks = values.kept(tables["distances"], 2)
+    is_curved = two_blocks["merge"].eq("cat") & two_blocks["activation"].eq("silu")
+    curved = two_blocks["kept"][is_curved]
+    flat = two_blocks["kept"][~is_curved]
+    if not (own and len(flat) and len(curved)):
         return
     yield (
-        f"H4.2a: R(d+2)/R(d) at init is {min(flat):.2f} to {max(flat):.2f}, and {min(curved):.2f} "
-        f"to {max(curved):.2f} for cat+SiLU; printed 0.28 to 0.39. The measured block is the "
-        "paper's: printed ‖T‖ over printed gap is the authors' R(2) where the merge is flat, and "
-        f"ours is {min(own):.2f} to {max(own):.2f} times that in {len(own)} cases. As published "
-        "the sentence does not hold."
+        f"H4.2a: R(d+2)/R(d) at init is {flat.min():.2f} to {flat.max():.2f}, and "
+        f"{curved.min():.2f} to {curved.max():.2f} for cat+SiLU; printed 0.28 to 0.39. The "
+        "measured block is the paper's: printed ‖T‖ over printed gap is the authors' R(2) where "
+        f"the merge is flat, and ours is {min(own):.2f} to {max(own):.2f} times that in "
+        f"{len(own)} cases. As published the sentence does not hold."
     )
     if without_norm is None:
         return
-    one_block = claims.quotients(without_norm, 1)
-    steps = [values.whole for values in one_block.values()]
-    if steps:
+    steps = values.kept(without_norm, 1)["kept"]
+    if len(steps):
         yield (
             "Networks without LayerNorm give the printed range across one block: R(d+1)/R(d) at "
-            f"init is {min(steps):.3f} to {max(steps):.3f} over all {len(steps)} distances and "
+            f"init is {steps.min():.3f} to {steps.max():.3f} over all {len(steps)} distances and "
             "configurations, cat+SiLU included, on the published seeds and images. Section 5.4 "
             "supports this explanation: its remark that LayerNorm makes ρ_max > 1 speaks of "
             "another network than the decay does. It was found after about 110 other readings of "
