@@ -171,7 +171,7 @@ COMMANDS: Mapping[str, Command] = {
     "diagnose": Command(
         "the same engine on a network of your own",
         "runner.diagnose.command:diagnose_command",
-        settings="target=FILE.py:FUNCTION [key=value ...]",
+        settings="target=FILE.py:FUNCTION",
         keys="runner.diagnose.settings:Request",
     ),
     "publish": Command(
