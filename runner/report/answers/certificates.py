@@ -27,7 +27,7 @@ def certificate_lines(carried: Sequence[bool], rows: Sequence[Row], never: str =
     if not with_one:
         return [f"No cell carries a certificate: {never}."] if never else []
     wrong = [row for row in rows if row["ok"] == 0]
-    lines = [f"NOT certified, {_which(row)}: {row['status']}" for row in wrong]
+    lines = not_certified(rows)
     if any(_has_no_version(row) for row in wrong):
         lines.append(FIRST_VERSION)
     if with_one:
@@ -48,6 +48,12 @@ def certificate_lines(carried: Sequence[bool], rows: Sequence[Row], never: str =
             "older than it, or of a part without one."
         )
     return lines
+
+
+def not_certified(rows: Sequence[Row]) -> list[str]:
+    """A line for each certificate that says that products are wrong."""
+    wrong = [row for row in rows if row["ok"] == 0]
+    return [f"NOT certified, {_which(row)}: {row['status']}" for row in wrong]
 
 
 def _has_no_version(row: Row) -> bool:

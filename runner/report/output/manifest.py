@@ -49,6 +49,7 @@ LISTS_IN = (
     "fill_commands",
     "report_failures",
     "certificates",
+    "not_certified",
     "notes",
     "left_out",
     "outcomes",

@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from runner.report.answers.findings import Failures
 from runner.report.answers.formatting import counts_of, one_digit, place_rows, sentence
 from runner.report.answers.rows import Record, Row, criterion_of, read_rows, read_table, shown
 from runner.report.answers.scope import Scope
@@ -101,6 +102,17 @@ class Page:
     def warnings(self) -> list[str]:
         """What a reader of any part of the report has to know, a phrase each."""
         return warnings_of(self.manifest, self.manifest["missing"])
+
+    @property
+    def alerts(self) -> list[str]:
+        """What stands above everything else: warnings, numerical checks that failed, and what could
+        not be made."""
+        failed = [f"Could not be made: {line}" for line in self.failures.lines()]
+        return [*map(sentence, self.warnings), *self.manifest["not_certified"], *failed]
+
+    @property
+    def failures(self) -> Failures:
+        return Failures(self.manifest["report_failures"])
 
     # ------------------------------------------------------------------ verdicts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.report.answers.formatting import markdown_table, sentence
+from runner.report.answers.formatting import markdown_table
 from runner.report.answers.rows import Row
 from runner.report.answers.tones import MEANINGS, tone
 from runner.report.figures.captions import seeds_line
@@ -43,7 +43,6 @@ def _environment(html: bool) -> Any:
             "meanings": MEANINGS,
             "tone": tone,
             "seeds_line": seeds_line,
-            "sentence": sentence,
         }
     environment.globals.update(about)
     return environment

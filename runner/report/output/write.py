@@ -21,7 +21,7 @@ from runner.contract import CLAIM_VERDICTS, Figures
 from runner.contract.records import CERTIFICATE
 from runner.files import is_listed, remove
 from runner.report.answers import compare
-from runner.report.answers.certificates import certificate_lines
+from runner.report.answers.certificates import certificate_lines, not_certified
 from runner.report.answers.findings import Failures, Findings, Material, ask
 from runner.report.answers.formatting import counts_line
 from runner.report.answers.papers import known_papers
@@ -154,16 +154,15 @@ class Report:
         return warnings_of(self.manifest, self.manifest["missing"])
 
     @cached_property
-    def certificates(self) -> list[str]:
-        """What is to be said about the certificates of the cells; nothing without cells."""
+    def certificates(self) -> dict[str, list[str]]:
+        """What is to be said about the certificates of the cells, and of those that are wrong."""
         carried = [bool(cell.get("certificate")) for cell in self.manifest["cells"]]
         shown = self.material.shown
         rows: list[Any] = []
         if CERTIFICATE in shown.tables:
             rows = shown.tables[CERTIFICATE].to_dict("records")
-        if carried:
-            return certificate_lines(carried, rows, shown.experiment.uncertified)
-        return []
+        said = certificate_lines(carried, rows, shown.experiment.uncertified) if carried else []
+        return {"certificates": said, "not_certified": not_certified(rows)}
 
     @cached_property
     def summary(self) -> str:
@@ -251,7 +250,7 @@ class Report:
             "scorecard": compare.summarise(self.findings.scorecard),
             "outcomes": _outcomes(self.rows),
             "report_failures": self.failures.records,
-            "certificates": self.certificates,
+            **self.certificates,
             "notes": list(self.findings.notes),
         }
         if gallery is None:
