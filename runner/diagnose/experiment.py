@@ -19,7 +19,8 @@ from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_r
 from runner.report.answers.findings import Failures, Material, Subject
 from runner.report.answers.judged import Judged
 from runner.report.collect import Collection, Missing
-from runner.report.output.manifest import PAGE, record_of
+from runner.report.output.manifest import PAGE
+from runner.report.output.record import record_of
 from runner.report.output.write import Report
 from runner.report.place import Place
 from runner.run.execute import measure

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from runner.contract import Experiment
 from runner.report.departures import is_papers, with_marked
@@ -167,3 +168,8 @@ def companions_of(job: Job, cells: Sequence[Stored]) -> dict[str, tuple[Stored, 
             found.sort(key=lambda cell: (str(cell.meta["params"]), cell.meta["seed"]))
             companions[name] = tuple(found)
     return companions
+
+
+def commits_of(manifest: Mapping[str, Any]) -> list[str]:
+    """The commits that measured the cells of a report, each once."""
+    return sorted({str(cell.get("git_commit") or "unknown") for cell in manifest.get("cells", [])})

@@ -45,7 +45,7 @@ def fingerprint(
     cells
         Every cell that the report reads, companions included.
     manifest
-        As `runner.report.output.manifest.record_of` gives it.
+        As `runner.report.output.record.record_of` gives it.
     files
         The YAML file.
     """

@@ -19,16 +19,15 @@ from runner.report.fingerprint import fingerprint
 from runner.report.output.draw import FORMATS
 from runner.report.output.manifest import (
     PAGE,
-    a_seed,
     changed_files,
     is_merged,
     is_published,
     plain,
     read_manifest,
-    record_of,
     write,
 )
 from runner.report.output.page import Page
+from runner.report.output.record import a_seed, record_of
 from runner.report.output.write import (
     Report,
     console_lines,

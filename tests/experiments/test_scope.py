@@ -10,6 +10,7 @@ import pytest
 from runner.contract import Cell, analyse
 from runner.report.answers.findings import Failures, ask
 from runner.report.answers.judged import Judged
+from runner.report.answers.labels import label
 from runner.report.answers.reference import numbers_of
 from runner.report.answers.scope import Scope
 from runner.report.collect import collect
@@ -112,7 +113,7 @@ def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tm
     assert len(of_second_verdict) == bool(before.scope.replication)
     assert shown.startswith("shown and not judged: ") and shown.endswith(f"seed {SEED}")
     for parameter, value in before.cells[0].meta["params"].items():
-        assert f"{parameter}=" in shown and str(other(value)) in shown
+        assert label(parameter) in shown and label(other(value)) in shown
     assert Scope.of({"scope": after.scope.record()}) == after.scope
 
 

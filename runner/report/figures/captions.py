@@ -15,6 +15,7 @@ from runner.report.answers.formatting import counts_of, sentence
 from runner.report.answers.rows import Row
 from runner.report.answers.scope import Scope
 from runner.report.answers.tones import outcome_of
+from runner.report.collect import commits_of
 
 WORST = (
     "refuted",
@@ -101,11 +102,6 @@ def _worst(rows: Sequence[Row]) -> Row | None:
 
 def _many(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
-def commits_of(manifest: Mapping[str, Any]) -> list[str]:
-    """The commits that measured the cells of a report, each once."""
-    return sorted({str(cell.get("git_commit") or "unknown") for cell in manifest.get("cells", [])})
 
 
 def _provenance(manifest: Mapping[str, Any]) -> str:

@@ -94,7 +94,7 @@ class Report:
     directory
         Its folder.
     manifest
-        What it is made from (`runner.report.output.manifest.record_of`).
+        What it is made from (`runner.report.output.record.record_of`).
     material
         Settings, tables, scope and published values.
     listings
