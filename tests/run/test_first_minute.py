@@ -88,7 +88,7 @@ def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
     figure = next(shown.rglob("figures/*.png"))
     text = said(str(figure))
     command = f"hess-run -m experiment=scalar_spectrum outputs={shown} "
-    verbs = "\n command hess-run ", "\n  redraw    hess-run report "
+    verbs = "\n command hess-run ", "\n redraw hess-run report "
     facts = "cells 10\n", "seed=42", "commits", "CPU", "and 7 more\n", f"figure={FIGURE}"
     for expected in (*facts, command, *verbs):
         assert expected in text, text
