@@ -79,34 +79,14 @@ DIAMOND: Changes = {
     "ReLU and SiLU exchange their places": exchanged("activation", "relu", "silu"),
     LESS_ACCURATE: LESS,
 }
-ATTENTION: Alternatives = (
-    Alternative(
-        "attention and the ReLU network exchange their places",
-        exchanged("network", "attention", "relu_mlp"),
-        ("H5.1", "size of attention"),
+ATTENTION: Changes = {
+    "attention and the ReLU network exchange their places": (
+        exchanged("network", "attention", "relu_mlp")
     ),
-    Alternative(
-        "Gauss–Newton and tensor part exchange their places",
-        columns_exchanged(("gn", "tensor")),
-        ("share of Gauss–Newton",),
-    ),
-    Alternative(
-        TRAINED_FIRST,
-        TRAINED,
-        (
-            "H5.3",
-            "attention MSE at init",
-            "ReLU network MSE at init",
-            "attention MSE at the end",
-            "ReLU network MSE at the end",
-        ),
-    ),
-    Alternative(
-        "the last epoch is the first",
-        reversed_order("epoch", "protocol", "network"),
-        ("monotone loss",),
-    ),
-)
+    "Gauss–Newton and tensor part exchange their places": columns_exchanged(("gn", "tensor")),
+    TRAINED_FIRST: TRAINED,
+    "the last epoch is the first": reversed_order("epoch", "protocol", "network"),
+}
 RESNET: Alternatives = (
     Alternative(
         "ReLU and SiLU exchange their places",

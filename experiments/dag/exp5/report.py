@@ -3,7 +3,6 @@ targets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.alternatives import ATTENTION
-from experiments.dag.exp5 import claims
+from experiments.dag.exp5 import values
 from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.drawing import STYLES, checkpoint_ticks, hollow, titles
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first, over_seeds
-from runner.contract import Claim, Figures, Statement, redraws
+from runner.contract import Figures, Tables, redraws
 from runner.report import figures
 from runner.report.answers.labels import label
 from runner.stats import Statistic
@@ -35,15 +34,16 @@ class AttentionAnalysis(WithAuthors):
     """Readings of `blocks`, `networks` and `history`."""
 
     experiment: Exp5Attention
-    alternatives = ATTENTION
+    changes = ATTENTION
+    functions = values.FUNCTIONS
     results = Results("exp5", ("network", "checkpoint"))
     rounding = ("separation",)
 
     def figures(self) -> Figures:
         blocks = self.tables["blocks"]
         paper = printed(self.experiment.claimed)
-        of_paper = claims.of_paper(blocks, self.experiment.control)
-        recovered = chosen(of_paper, protocol=claims.RECOVERED)
+        of_paper = values.of_paper(blocks, self.experiment.control)
+        recovered = chosen(of_paper, protocol=values.RECOVERED)
         return {
             "table7_norms": redraws("Table 7", norms, recovered, paper),
             "gap_by_protocol": partial(by_protocol, blocks, paper),
@@ -61,11 +61,11 @@ class AttentionAnalysis(WithAuthors):
             rows += summary.through_training(blocks, value, keys=keys, figure=figure)
         return rows
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return claims.claims(self.tables, says, self.experiment)
+    def judged(self) -> Tables:
+        return values.judged(self.tables, self.experiment)
 
     def measured(self) -> pd.DataFrame:
-        return claims.measured(self.tables)
+        return values.measured(self.tables)
 
 
 def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.dag.exp5.claims import authors_own, target_variance
 from experiments.dag.exp5.settings import PAIRS
+from experiments.dag.exp5.values import authors_own, target_variance
 from experiments.dag.protocol.measure import block_row
 from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse
@@ -96,7 +96,7 @@ def test_claims_follow_the_tables(experiment, tables):
     wide = changed(blocks, {"network": "attention"}, gap=50 + blocks["seed"])
     judged(wide, confirmed="H5.1")
     judged(wide.assign(gap=wide["gap"] / 1e3), refuted="H5.1")
-    judged(wide.assign(tensor=1e-9), confirmed="separation")
+    judged(changed(wide, {"network": "flat_mlp"}, tensor=1e-9, gap=1e-8), confirmed="separation")
 
 
 def test_a_network_that_loses_to_a_constant_has_not_converged(experiment, tables):
