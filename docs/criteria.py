@@ -21,8 +21,10 @@ import pandas as pd
 from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import statement_rows, statements
 from runner.contract import Statement
+from runner.contract.experiment import named
 from runner.report.answers.reference import files
 from runner.run.config import experiment_names, preview
+from runner.stats.quantities import Functions
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Margins and criteria
@@ -242,6 +244,23 @@ def second() -> Iterator[tuple[str, int, str, str]]:
             yield name, len(experiment.replication_seeds), reason, commit
 
 
+BY_FUNCTION = """
+## Statements that a function decides
+
+No [row](statements.md) can say what decides them: a function of the tables does.
+
+"""
+
+
+def by_function() -> Iterator[tuple[str, str, str]]:
+    """(experiment, statement, why) of every statement whose test is a function of its own."""
+    for name in experiment_names():
+        functions = getattr(named(preview(name), "analysis"), "functions", Functions())
+        for statement in statements(name).values():
+            if statement.test in functions.decisions:
+                yield name, statement.name, functions.reasons[statement.test]
+
+
 def main() -> None:
     """Print the page."""
     rows, counts = [], Counter[str]()
@@ -253,6 +272,7 @@ def main() -> None:
     page = HEAD + lead + table(columns, rows)
     page += sharpness_section()
     page += CHANGED + table(("experiment", "statement", "history"), changed())
+    page += BY_FUNCTION + table(("experiment", "statement", "why"), by_function())
     page += SECOND + table(
         ("experiment", "n", "statements that led to it", "declared in"), second()
     )

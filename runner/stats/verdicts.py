@@ -37,10 +37,18 @@ def verdicts(
     """
     rows = [_of_claim(claim) for claim in judge(statements, tables, functions)]
     if numbers is not None:
+        numbers = with_table(numbers)
         scores = scorecard(values_of(numbers, tables, functions or Functions()), numbers)
         keys = [c for c in numbers if c in scores and c not in VALUE_COLUMNS]
         rows += [_of_score(score, keys) for score in scores.to_dict("records")]
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def with_table(numbers: pd.DataFrame) -> pd.DataFrame:
+    """The printed numbers whose rows say how they are read. Raises RowError for none."""
+    if "table" not in numbers or not (numbers["table"] != "").any():
+        raise RowError("numbers, table: expected the name of a table in a row, found none")
+    return numbers[numbers["table"] != ""].reset_index(drop=True)
 
 
 def values_of(numbers: pd.DataFrame, tables: Tables, functions: Functions) -> pd.DataFrame:
@@ -53,8 +61,8 @@ def values_of(numbers: pd.DataFrame, tables: Tables, functions: Functions) -> pd
         raise RowError(f"numbers: expected the columns {', '.join(read)}, missing {missing[0]}")
     found: list[dict[str, Any]] = []
     for metric, table, where, quantity in numbers[read].drop_duplicates().to_numpy():
-        if not table or not quantity:
-            raise RowError(f"numbers, metric {metric}: expected a table and a quantity, found none")
+        if not quantity:
+            raise RowError(f"numbers, metric {metric}: expected a quantity, found none")
         check_query(where, f"numbers, metric {metric}, where")
         shared = [key for key in keys if table in tables and key in tables[table]]
         row = Statement(

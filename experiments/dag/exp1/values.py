@@ -95,12 +95,15 @@ def judged(tables: Tables) -> Tables:
 
 
 def judged_deep(tables: Tables) -> Tables:
-    """The tables with the columns that the statements on depths 16 and 32 read: half the depth and
-    log10 R; of estimates, the values without probes of the paper's own networks."""
-    found = dict(tables)
+    """The tables with the columns that rows on depths 16 and 32 read: half the depth, the largest
+    distance, log10 R, and C cut at 1; of estimates, the values without probes of the paper's own
+    networks. networks: as `judged`."""
+    found = dict(judged(tables))
     for name in ("distances", "estimates"):
         if name in tables:
-            found[name] = tables[name].assign(half=tables[name]["depth"] // 2)
+            depth = tables[name]["depth"]
+            cut = tables[name]["C"].clip(upper=1.0)
+            found[name] = tables[name].assign(half=depth // 2, last=depth - 1, C_cut=cut)
     if "distances" in found:
         distances = found["distances"]
         logarithms = np.log10(distances["R"].where(distances["R"] > 0))

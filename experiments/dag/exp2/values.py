@@ -42,20 +42,22 @@ def percent_below(rows: pd.DataFrame) -> float:
 def judged(tables: Tables, classes: int) -> Tables:
     """The tables with the columns that statements read.
 
-    far: D_share, the estimate of D_far over min(d_u, K − 1). deeper: D_far of both depths at one
-    width. ranks: excess, the rank less what Proposition 31 allows; widest, the largest width.
+    far: D_share, the estimate of D_far over min(d_u, K − 1); C_cut. deeper: D_far of both depths at
+    one width. ranks: excess, the rank less what Proposition 31 allows; widest, the largest width.
     """
     found = dict(tables)
     if "far" in tables:
         far = tables["far"]
         share = far["D_estimate"] / far["d_u"].clip(upper=classes - 1)
-        found["far"] = far.assign(D_share=share)
+        found["far"] = far.assign(D_share=share, C_cut=cut_coupling(far))
         keys = ["d_u", "checkpoint", "seed", "images"]
         sides = []
         for name, depth in (("shallow", SHALLOW), ("deep", DEEP)):
             rows = chosen(far, depth=depth)[[*keys, "D_estimate"]]
             sides.append(rows.rename(columns={"D_estimate": name}))
         found["deeper"] = sides[0].merge(sides[1], on=keys)
+    if "networks" in tables:
+        found["networks"] = in_percent(tables["networks"])
     if "ranks" in tables:
         ranks = tables["ranks"]
         excess = ranks["rank"] - ranks["d_u"].clip(upper=classes - 1)
@@ -68,16 +70,18 @@ def printed_values() -> pd.DataFrame:
     return chosen(printed(NAME), base_width=str(PUBLISHED_WIDTH))
 
 
-def measured(tables: Tables) -> pd.DataFrame:
-    """Values of Tables 3 and N.1, one row per seed: D_far and C_far by the paper's estimates.
+def cut_coupling(far: pd.DataFrame) -> pd.Series[float]:
+    """The estimate of C_far with that of each pair cut at 1, as the authors have it; of cells
+    measured before this was stored, uncut."""
+    if "C_cut_estimate" in far:
+        return far["C_cut_estimate"].fillna(far["C_estimate"])
+    return far["C_estimate"]
 
-    The authors cut the estimated coupling of each pair at 1; cells measured before this was stored
-    have it uncut.
-    """
+
+def measured(tables: Tables) -> pd.DataFrame:
+    """Values of Tables 3 and N.1, one row per seed: D_far and C_far by the paper's estimates."""
     rows = first(tables["far"])
-    if "C_cut_estimate" in rows:
-        cut = rows["C_cut_estimate"].fillna(rows["C_estimate"])
-        rows = rows.assign(C_estimate=cut)
+    rows = rows.assign(C_estimate=cut_coupling(rows))
     exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
     far = long_format(rows, KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
     far = probes(far, exact, tables, KEYS[:2])
