@@ -35,9 +35,10 @@ ALLOWED = {
 THIRD_PARTY = {
     "": set(),
     "curvature": {"torch"},
-    "curvature/estimators": {"torch", "numpy", "scipy", "tqdm"},
-    "curvature/estimators/for_curvlinops": {"torch", "curvlinops"},
-    "curvature/plots": {"torch", "pandas", "matplotlib"},
+    "curvature/basics": {"torch", "numpy", "scipy", "tqdm"},
+    "curvature/spectra": {"torch", "scipy"},
+    "curvature/basics/curvlinops": {"torch", "curvlinops"},
+    "curvature/basics/plots": {"torch", "pandas", "matplotlib"},
 }
 """Part of the engine -> packages it may use; the longest matching part decides."""
 
@@ -47,7 +48,7 @@ HYDRA = {"run/config/files.py", "run/config/compose.py", "run/config/overrides.p
 NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "kinds")
 """Rooms below stats and report: neither pandas nor matplotlib."""
 
-LATE = "curvature/plots.py"
+LATE = "curvature/basics/plots.py"
 """The exception: `.to_frame()` and `.plot()` of results in a notebook. It imports them inside its
 functions."""
 
@@ -132,6 +133,42 @@ def test_a_report_has_floors_and_no_module_imports_from_above():
             if module.startswith("runner.report.") and floor(module) > floor(relative(path)):
                 wrong.append(f"{relative(path)}: {module}")
     assert not wrong, "\n".join(wrong)
+
+
+ENGINE = (
+    "basics",
+    "function",
+    "products",
+    "identities",
+    "operators",
+    "spectra",
+    "pairs",
+    "graphs",
+    "uses",
+)
+"""The packages of the engine, from the ground up."""
+
+
+def test_packages_of_the_engine_import_only_what_is_below():
+    packages = {p.parent.name for p in (ROOT / "runner" / "curvature").glob("*/__init__.py")}
+    assert packages == {*ENGINE}
+    wrong = []
+    for place, package in enumerate(ENGINE):
+        for path in files(f"runner/curvature/{package}"):
+            for module, _ in imports(path):
+                other = module.removeprefix("runner.curvature.").split(".")[0]
+                if module.startswith("runner.curvature") and other not in ENGINE[: place + 1]:
+                    wrong.append(f"{relative(path)}: {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_two_classes_of_the_engine_have_one_name():
+    names = defaultdict(list)
+    for path in files("runner/curvature"):
+        for node in nodes(path):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                names[node.name].append(relative(path))
+    assert not {name: paths for name, paths in names.items() if len(paths) > 1}
 
 
 def test_measuring_imports_neither_tables_nor_figures():

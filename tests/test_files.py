@@ -50,7 +50,7 @@ ALLOWED = {
     ("runner/data/fetch.py", "write_text"): "checksums into the scratch folder",
     ("runner/data/fetch.py", "rmdir"): "the scratch folder, which is empty",
     ("runner/report/output/draw.py", "savefig"): "into memory",
-    ("runner/curvature/plots.py", "savefig"): "into memory, for notebooks",
+    ("runner/curvature/basics/plots.py", "savefig"): "into memory, for notebooks",
     ("docs/render.py", "write_text"): "numbers in the tracked pages",
     ("docs/verdict_table.py", "write_text"): "a tracked page",
     ("experiments/dag/exp3/report.py", "rename"): "a column of pandas",

@@ -200,7 +200,7 @@ could not tell a kink within the step from a wrong block; 2 compared examples al
 
 
 class Verified(Protocol):
-    """What `runner.curvature.verify` returns, as far as it is stored."""
+    """What `runner.curvature.uses.verify` returns, as far as it is stored."""
 
     @property
     def ok(self) -> bool: ...

@@ -41,16 +41,12 @@ what to do.
 
 from typing import Any
 
-from runner.curvature.estimators.density import spectral_density
-from runner.curvature.estimators.eigenpairs import top_eigenpairs
-from runner.curvature.estimators.estimate import Estimate
-from runner.curvature.estimators.examples import batch_errors
-from runner.curvature.estimators.for_curvlinops import as_curvlinops
-from runner.curvature.estimators.monitor import monitor
-from runner.curvature.estimators.operator import as_linear_operator
-from runner.curvature.estimators.traces import trace_estimate
-from runner.curvature.estimators.upper_bound import upper_bound_estimate
-from runner.curvature.function.errors import MeasurementError
+from runner.curvature.basics.adapters import as_linear_operator
+from runner.curvature.basics.curvlinops import as_curvlinops
+from runner.curvature.basics.errors import MeasurementError
+from runner.curvature.basics.estimate import Estimate
+from runner.curvature.basics.removed import removed_name
+from runner.curvature.basics.symmetric import SymmetricOperator
 from runner.curvature.graphs.blocks import (
     BlockSplit,
     exact_blocks,
@@ -59,11 +55,15 @@ from runner.curvature.graphs.blocks import (
 )
 from runner.curvature.graphs.dag import Dag, Node
 from runner.curvature.graphs.metrics import graph_metrics
-from runner.curvature.operators.between import inter_layer_metrics
-from runner.curvature.operators.symmetric import SymmetricOperator
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
-from runner.curvature.removed import removed_name
-from runner.curvature.verify import verify
+from runner.curvature.pairs.metrics import inter_layer_metrics
+from runner.curvature.spectra.density import spectral_density
+from runner.curvature.spectra.eigenpairs import top_eigenpairs
+from runner.curvature.spectra.traces import trace_estimate
+from runner.curvature.spectra.upper_bound import upper_bound_estimate
+from runner.curvature.uses.batch_errors import batch_errors
+from runner.curvature.uses.monitor import monitor
+from runner.curvature.uses.verify import verify
 
 __all__ = [
     "Dag",

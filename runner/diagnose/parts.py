@@ -25,7 +25,7 @@ from runner.curvature import (
     upper_bound_estimate,
     verify,
 )
-from runner.curvature.estimators.ratios import InterLayerMetrics
+from runner.curvature.pairs.ratios import InterLayerMetrics
 from runner.diagnose.problem import Problem
 
 FEW = 512

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from runner.contract import SettingError, described, short
-from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.function.context import random_state
+from runner.curvature.uses.checkpoints import checkpoint_files, load_state
 from runner.files import sha256
 from runner.run.guest import Stopped, call
 from runner.store.identity import commit_of

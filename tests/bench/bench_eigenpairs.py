@@ -18,7 +18,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 
 from runner.curvature import ParameterOperator, top_eigenpairs
-from runner.curvature.estimators.eigenpairs import Eigenpairs
+from runner.curvature.spectra.eigenpairs import Eigenpairs
 from tests.bench.machine import in_turns
 from tests.bench.table import Row
 from tests.draws import tanh_net, trained

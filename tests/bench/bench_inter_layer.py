@@ -3,7 +3,7 @@ pair by pair.
 
 The published way (published.py) runs all of its probes and steps for the MLP, and some of each for
 ResNet-18, where all of a pair are alike. Operation counts stand in
-runner/curvature/estimators/pairs.py; those of both ways are counted.
+runner/curvature/pairs/measurements.py; those of both ways are counted.
 
 The errors of both ways stand beside the ratio (ResNet-18: not with --quick): root mean square over
 the pairs and some seeds, against exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors)
@@ -22,8 +22,8 @@ from torch import Tensor
 
 from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.curvature import Dag, LayerOperator, graph_metrics
-from runner.curvature.estimators.pairs import ExactMetrics, metrics_from_blocks
-from runner.curvature.estimators.ratios import Asked
+from runner.curvature.pairs.measurements import ExactMetrics, metrics_from_blocks
+from runner.curvature.pairs.ratios import Asked
 from runner.models.architectures import mlp
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, operations, peak, seconds as cpu_seconds

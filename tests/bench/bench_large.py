@@ -32,8 +32,8 @@ from runner.curvature import (
     trace_estimate,
     upper_bound_estimate,
 )
-from runner.curvature.estimators.by_products import WITHOUT_FACTORS
-from runner.curvature.estimators.probes import SWEPT
+from runner.curvature.pairs.by_products import WITHOUT_FACTORS
+from runner.curvature.pairs.probes import SWEPT
 from runner.diagnose.parts import eigenpair_products
 from runner.store.identity import software
 from tests.bench.bench_operators import token_loss

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.curvature import LayerOperator, ParameterOperator, inter_layer_metrics
-from runner.curvature.operators.peak import allocations
+from runner.curvature.basics.peak import allocations
 from runner.models.resnet import resnet18
 from tests.bench.machine import gradient_of, in_turns
 from tests.bench.table import Row, price

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature import ParameterOperator
-from runner.curvature.operators.peak import allocations
+from runner.curvature.basics.peak import allocations
 from runner.models.resnet import resnet18
 from tests.bench.machine import gradient_of, in_turns, operations, peak
 from tests.bench.table import Row

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import runner.curvature as rc
-from runner.curvature.estimators.bounds import wolkowicz_styan_upper
+from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 from tests.draws import normal, seeded
 from tests.errors import refusal
 

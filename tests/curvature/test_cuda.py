@@ -16,7 +16,7 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
-from runner.curvature.estimators import blocks as metrics
+from runner.curvature.graphs import block_metrics as metrics
 from runner.store.checkpoints import DiskCheckpoints
 from tests.curvature.cases import GRAPHS, Own, make, node_operator, relative_error
 from tests.curvature.module_cases import Encoder, LanguageModel, ResNet

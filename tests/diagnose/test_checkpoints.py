@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runner.contract import SettingError
-from runner.curvature.estimators.checkpoints import checkpoint_files
+from runner.curvature.uses.checkpoints import checkpoint_files
 from tests.diagnose import targets
 from tests.diagnose.conftest import diagnose, made, table, took
 from tests.errors import refusal

@@ -74,7 +74,7 @@ def test_exact_where_the_matrix_is_small(tmp_path, dense):
 
 def test_estimated_where_it_is_not(tmp_path, dense, monkeypatch):
     monkeypatch.setattr(parts, "FEW", 0)
-    monkeypatch.setattr("runner.curvature.operators.between.FEW_COLUMNS", 0)
+    monkeypatch.setattr("runner.curvature.pairs.metrics.FEW_COLUMNS", 0)
     monkeypatch.setattr(parts, "TRACE_PRODUCTS", 20)
     tables, scalars = run(tmp_path, "groups,eigenvalues,trace")
     for name, value in truth(*dense).items():

@@ -99,7 +99,7 @@ def test_a_run_with_other_code_says_so_in_one_line(toy_conf, tmp_path, monkeypat
 
 def test_the_code_of_an_experiment_is_that_of_its_paper_and_of_what_measures():
     names = code._files(type(preview("exp1_resonance")).__module__)
-    assert "experiments/dag/exp1/settings.py" in names and "runner/curvature/verify.py" in names
+    assert {"experiments/dag/exp1/settings.py", "runner/curvature/uses/verify.py"} <= {*names}
     places = {tuple(name.split("/")[:2]) for name in names}
     assert {place for top, place in places if top == "experiments"} == {"dag"}
     assert {place for top, place in places if top == "runner"} == {*code.MEASURING}

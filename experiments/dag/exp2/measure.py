@@ -26,7 +26,7 @@ from experiments.dag.protocol.measure import scores_at
 from experiments.dag.protocol.points import Point, at_every_point, memory_of, stream_of
 from runner.contract import Cell, Context, Table
 from runner.curvature import Dag, exact_blocks
-from runner.curvature.estimators.blocks import (
+from runner.curvature.graphs.block_metrics import (
     coupling,
     gauss_newton_factors,
     resonance,

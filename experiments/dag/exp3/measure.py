@@ -21,8 +21,8 @@ from experiments.dag.protocol.points import on_images, on_papers_images, stream_
 from experiments.dag.protocol.probes import PartNorms, part_norms
 from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit
-from runner.curvature.estimators.blocks import resonance
-from runner.curvature.estimators.estimate import rademacher
+from runner.curvature.basics.estimate import rademacher
+from runner.curvature.graphs.block_metrics import resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
 from runner.training.trained import Trained

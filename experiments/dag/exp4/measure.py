@@ -24,7 +24,7 @@ from experiments.dag.protocol.measure import (
 )
 from experiments.dag.protocol.points import Point, at_every_point, on_images
 from runner.contract import Cell, Context, Table
-from runner.curvature.estimators.blocks import block_jacobians
+from runner.curvature.graphs.block_metrics import block_jacobians
 from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import graph_distance
 from runner.training.trained import Trained

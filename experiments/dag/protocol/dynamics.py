@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature import Dag
-from runner.curvature.estimators.blocks import block_jacobians
+from runner.curvature.graphs.block_metrics import block_jacobians
 
 
 def chain_dynamics(dag: Dag, nodes: Sequence[str], x: Tensor) -> dict[str, float]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from experiments.dag.protocol.averages import Row, by_column, means
-from runner.curvature.estimators.estimate import rademacher
+from runner.curvature.basics.estimate import rademacher
 
 Pair = tuple[str, str]
 POWER_STEPS = 20

@@ -33,7 +33,7 @@ from experiments.dag.protocol.inter_layer import InterLayer
 from experiments.dag.protocol.points import Point, at_every_point, memory_of, on_images
 from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
-from runner.curvature.estimators.blocks import (
+from runner.curvature.graphs.block_metrics import (
     COLUMNS,
     block_metrics,
     gn_gap,

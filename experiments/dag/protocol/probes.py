@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from runner.curvature import Dag, LayerOperator
-from runner.curvature.estimators.estimate import (
+from runner.curvature.basics.errors import first_not_finite
+from runner.curvature.basics.estimate import (
     FEW,
     Estimate,
     norm_of,
@@ -22,8 +23,7 @@ from runner.curvature.estimators.estimate import (
     student_factor,
     unit,
 )
-from runner.curvature.function.errors import first_not_finite
-from runner.curvature.function.precision import full_precision
+from runner.curvature.basics.precision import full_precision
 from runner.curvature.graphs.checks import checked_evaluation
 from runner.curvature.graphs.dag import INPUT
 from runner.curvature.graphs.derivatives import differentiable_value

@@ -26,7 +26,7 @@ from experiments.three_layer.hsr_gradient.double_sum import upper_bound_gradient
 from experiments.three_layer.hsr_gradient.settings import HsrGradient
 from runner.closed_form import three_layer as tl
 from runner.contract import Context, Table
-from runner.curvature.estimators.bounds import wolkowicz_styan_upper
+from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 from runner.data.synthetic import sample
 
 Gradient = Callable[[Tensor, Tensor, Tensor], Tensor]

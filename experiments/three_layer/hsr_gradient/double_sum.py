@@ -18,7 +18,7 @@ from torch import Tensor
 
 from runner.closed_form import three_layer as tl
 from runner.closed_form.three_layer.model import forward
-from runner.curvature.estimators.bounds import spectrum_moments
+from runner.curvature.spectra.bounds import spectrum_moments
 
 
 class Samples(NamedTuple):

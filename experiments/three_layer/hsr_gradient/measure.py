@@ -19,7 +19,7 @@ from experiments.three_layer.hsr_gradient.settings import HsrGradient
 from experiments.three_layer.network import Network, distinct
 from runner.closed_form import three_layer as tl
 from runner.contract import Cell, Context, Table
-from runner.curvature.estimators.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
+from runner.curvature.spectra.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
 from runner.data.synthetic import sample
 from runner.training.descent.descent import descend
 

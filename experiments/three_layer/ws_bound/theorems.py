@@ -17,7 +17,7 @@ from experiments.three_layer.ws_bound.search import Search
 from runner.closed_form import three_layer as tl
 from runner.closed_form.three_layer.hessian import double_sum_terms
 from runner.closed_form.three_layer.model import forward
-from runner.curvature.estimators.bounds import wolkowicz_styan_upper
+from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 
 ROUNDING = 1e-12
 """Relative size below which a violated inequality is the rounding of float64 sums."""

@@ -47,7 +47,7 @@ from runner.closed_form.three_layer.model import (
     forward,
     with_bias,
 )
-from runner.curvature.estimators.bounds import spectrum_moments
+from runner.curvature.spectra.bounds import spectrum_moments
 
 # An elementwise pass over the I × I matrices costs as much as this many multiply-adds of a matrix
 # product; read off timings of both forms over a grid of sizes.

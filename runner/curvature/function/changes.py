@@ -10,7 +10,7 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.function.errors import MeasurementError
+from runner.curvature.basics.errors import MeasurementError
 
 CHANGED = (
     "the loss has changed since this operator was built ({:.6g}, now {:.6g} near its point): "

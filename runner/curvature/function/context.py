@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.function.errors import MeasurementError, some
+from runner.curvature.basics.errors import MeasurementError, some
 
 T = TypeVar("T")
 ONE_AT_A_TIME = threading.RLock()

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.function.errors import MeasurementError
-from runner.curvature.function.trees import (
+from runner.curvature.basics.errors import MeasurementError
+from runner.curvature.basics.trees import (
     copy_of_object,
     tree_flatten,
     tree_leaves,
@@ -26,6 +26,12 @@ class Batch(NamedTuple):
 
     input: Any
     target: Any
+
+
+Weights = Callable[..., float] | Iterable[float] | None
+"""What the user says of the weights of batches."""
+Rule = Callable[[Batch], float]
+"""What a batch, or a part of one, weighs."""
 
 
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -13,6 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
 
+from runner.curvature.basics.errors import (
+    NO_SECOND_DERIVATIVE,
+    MeasurementError,
+    batch_failure,
+    explained,
+    first_line,
+    second_derivatives,
+    some,
+)
+from runner.curvature.basics.interrupts import INTERRUPTS
+from runner.curvature.basics.trees import tree_flatten_with_path, tree_leaves, tree_map
+from runner.curvature.basics.vectors import Images, Values, divided, joined
 from runner.curvature.function.context import (
     ONE_AT_A_TIME,
     modules_of,
@@ -22,22 +34,10 @@ from runner.curvature.function.context import (
 )
 from runner.curvature.function.data import Batch, arguments_of, fresh
 from runner.curvature.function.double import Record, double_precision, narrowing, widen
-from runner.curvature.function.errors import (
-    NO_SECOND_DERIVATIVE,
-    MeasurementError,
-    batch_failure,
-    explained,
-    first_line,
-    second_derivatives,
-    some,
-)
-from runner.curvature.function.interrupts import INTERRUPTS
 from runner.curvature.function.layers import Pick, picked
 from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.repairs import fused_cells, measurable
-from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
 from runner.curvature.function.variables import Parameters, Perturbations
-from runner.curvature.function.vectors import Images, Values, divided, joined
 
 LossFunction = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.function.trees import slices_of
+from runner.curvature.basics.trees import slices_of
 
 GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.function.errors import MeasurementError, some
-from runner.curvature.function.trees import tree_leaves
+from runner.curvature.basics.errors import MeasurementError, some
+from runner.curvature.basics.trees import tree_leaves
 
 _WRAPPED = ("_orig_mod", "_checkpoint_wrapped_module")
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils import checkpoint
 
-from runner.curvature.function.precision import full_precision
+from runner.curvature.basics.precision import full_precision
 
 
 @contextmanager

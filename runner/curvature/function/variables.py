@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.function.errors import MeasurementError, some
+from runner.curvature.basics.errors import MeasurementError, some
+from runner.curvature.basics.trees import slices_of, tree_flatten, tree_unflatten
+from runner.curvature.basics.vectors import Values, norm
 from runner.curvature.function.groups import GroupSpec, parameter_groups
 from runner.curvature.function.layers import Nodes, Pick, chosen, picked, submodules
 from runner.curvature.function.perturbed import Perturbed, placed_by
-from runner.curvature.function.trees import slices_of, tree_flatten, tree_unflatten
-from runner.curvature.function.vectors import Values, norm
 
 
 class Parameters:

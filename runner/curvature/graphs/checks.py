@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.function.errors import (
+from runner.curvature.basics.errors import (
     MeasurementError,
     first_not_finite,
     no_derivatives,
 )
-from runner.curvature.function.trees import alike, tolerance
+from runner.curvature.basics.trees import alike, tolerance
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.derivatives import Evaluation, evaluate
 from runner.curvature.graphs.losses import CrossEntropy, MeanSquaredError

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.function.errors import expect_tensor, explained, node_failure
-from runner.curvature.function.trees import deep_copy, in_dtype
+from runner.curvature.basics.errors import expect_tensor, explained, node_failure
+from runner.curvature.basics.result import short
+from runner.curvature.basics.trees import deep_copy, in_dtype
 from runner.curvature.graphs.losses import Loss, LossSpec, resolve_loss
-from runner.curvature.result import short
 
 
 class Residual(nn.Module):

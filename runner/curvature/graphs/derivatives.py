@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.curvature.basics.errors import MeasurementError, describe, second_derivatives
+from runner.curvature.basics.trees import slices_of
 from runner.curvature.function.context import steps_behind
-from runner.curvature.function.errors import MeasurementError, describe, second_derivatives
 from runner.curvature.function.modes import Convolutions
-from runner.curvature.function.trees import slices_of
 from runner.curvature.graphs.dag import INPUT, Dag, Node
 from runner.curvature.graphs.losses import repeated, replicated_jacobian
 from runner.curvature.graphs.recognise import structure_of

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from runner.curvature.function.errors import (
+from runner.curvature.basics.errors import (
     LOSS,
     MeasurementError,
     describe,

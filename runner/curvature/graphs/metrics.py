@@ -11,12 +11,12 @@ measured node, n measured nodes, P = n (n+1)/2 pairs, K outputs:
     products       where it is not: 3 F 8 n more for R, C and gap: 8 probes on each node, each of
                    which serves all pairs of its row and column; for D again about 3 F 14 n: sweeps
                    over the nodes, in which all pairs take half a step of a block Krylov iteration
-                   together (singular_values.py)
+                   together (pairs/singular_values.py)
     exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing),
                    all of it exact
 
 A product counts 3 F at most: a tangent pass, from its node up, and two for the elementwise work and
-the pass down. Convolutions are linear maps here (graph/modes.py): torch's own second derivative
+the pass down. Convolutions are linear maps here (function/modes.py): torch's own second derivative
 adds one F for the weights. Several go through the network at once: a convolution on 8 x 8 maps and
 a product of 32 rows wait for their weights.
 
@@ -34,20 +34,10 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.by_factors import PROBES, FactorMetrics
-from runner.curvature.estimators.by_products import ProductMetrics
-from runner.curvature.estimators.factors import OutputFactors, PerturbedNetwork, TensorPart
-from runner.curvature.estimators.operator import own_generator
-from runner.curvature.estimators.pairs import ExactMetrics, Metrics, metrics_of_blocks
-from runner.curvature.estimators.probes import SWEPT
-from runner.curvature.estimators.ratios import (
-    MOST_PROBES,
-    Asked,
-    InterLayerMetrics,
-    Measurement,
-    require_error,
-)
+from runner.curvature.basics.adapters import own_generator
+from runner.curvature.basics.symmetric import Pair
 from runner.curvature.graphs.blocks import split_blocks
+from runner.curvature.graphs.by_factors import PROBES, FactorMetrics
 from runner.curvature.graphs.checks import checked_evaluation
 from runner.curvature.graphs.dag import INPUT, Dag
 from runner.curvature.graphs.derivatives import (
@@ -56,10 +46,20 @@ from runner.curvature.graphs.derivatives import (
     naming_node,
     require_floating,
 )
+from runner.curvature.graphs.factors import OutputFactors, PerturbedNetwork, TensorPart
 from runner.curvature.graphs.memory import MEMORY_BUDGET, plan_chunk
 from runner.curvature.graphs.state import differentiable, undisturbed
-from runner.curvature.operators.symmetric import Pair
 from runner.curvature.operators.users import LayerOperator
+from runner.curvature.pairs.by_products import ProductMetrics
+from runner.curvature.pairs.measurements import ExactMetrics, Metrics, metrics_of_blocks
+from runner.curvature.pairs.probes import SWEPT
+from runner.curvature.pairs.ratios import (
+    MOST_PROBES,
+    Asked,
+    InterLayerMetrics,
+    Measurement,
+    require_error,
+)
 
 AFFORDABLE = 3.0
 """Cost of exact blocks, in costs of the probes, up to which they are exact where no error is asked

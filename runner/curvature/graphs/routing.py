@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.curvature.function.errors import MeasurementError
-from runner.curvature.function.trees import slices_of
+from runner.curvature.basics.errors import MeasurementError
+from runner.curvature.basics.trees import slices_of
 from runner.curvature.graphs.dag import INPUT, Dag
 from runner.curvature.graphs.derivatives import Derivatives, Evaluation, node_derivatives
 

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.nn.modules import module as room
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from runner.curvature.basics.errors import MeasurementError, describe
+from runner.curvature.basics.precision import full_precision
 from runner.curvature.function.context import (
     ONE_AT_A_TIME,
     changes_gradients,
     random_state,
     write_back,
 )
-from runner.curvature.function.errors import MeasurementError, describe
-from runner.curvature.function.precision import full_precision
 from runner.curvature.graphs.dag import Dag
 
 P = ParamSpec("P")

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.basics.errors import MeasurementError, require_counts
+from runner.curvature.basics.removed import refuse_removed_value
+from runner.curvature.basics.vectors import Values
 from runner.curvature.function.data import Batch, layouts
-from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.function.function import Function, NotScalar, Point, gradients
 from runner.curvature.function.variables import Kinds, Perturbations, kind_of
-from runner.curvature.function.vectors import Values
-from runner.curvature.function.weights import adds_up
-from runner.curvature.operators.checked import Verdicts
-from runner.curvature.operators.data import CHECKED, Data, Settings
-from runner.curvature.operators.products import PARTS
-from runner.curvature.removed import refuse_removed_value
+from runner.curvature.identities.verdicts import Verdicts
+from runner.curvature.identities.weights import adds_up
+from runner.curvature.products.batches import CHECKED, Data, Settings
+from runner.curvature.products.of_batch import PARTS
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,

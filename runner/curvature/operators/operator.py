@@ -12,11 +12,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.basics.interrupts import INTERRUPTS
+from runner.curvature.basics.precision import full_precision, needs_settings
+from runner.curvature.basics.symmetric import SymmetricOperator, columns_of
+from runner.curvature.basics.vectors import Flat, Values
 from runner.curvature.function.changes import Changes
 from runner.curvature.function.context import ONE_AT_A_TIME, unwritten
 from runner.curvature.function.data import Batch, as_batches
 from runner.curvature.function.function import Function, Point
-from runner.curvature.function.identities import (
+from runner.curvature.function.layers import Pick, unwrapped
+from runner.curvature.function.variables import Parameters, Perturbations
+from runner.curvature.identities.derivatives import (
     LOWER_PRECISION,
     NOT_REACHED,
     Outcome,
@@ -25,11 +31,7 @@ from runner.curvature.function.identities import (
     own_parameters,
     same_function,
 )
-from runner.curvature.function.interrupts import INTERRUPTS
-from runner.curvature.function.layers import Pick, unwrapped
-from runner.curvature.function.precision import full_precision, needs_settings
-from runner.curvature.function.variables import Parameters, Perturbations
-from runner.curvature.function.vectors import Flat, Values
+from runner.curvature.identities.verdicts import Verdicts, second_order
 from runner.curvature.operators.building import (
     find_sample,
     loss_of,
@@ -39,14 +41,12 @@ from runner.curvature.operators.building import (
     require_part,
     require_weights,
 )
-from runner.curvature.operators.checked import Verdicts, second_order
-from runner.curvature.operators.data import CHECKED, Data, Settings
-from runner.curvature.operators.graphs import Graphs
-from runner.curvature.operators.multiply import Multiplication
-from runner.curvature.operators.planning import Plan
-from runner.curvature.operators.products import Part
-from runner.curvature.operators.symmetric import SymmetricOperator, columns_of
 from runner.curvature.operators.weighing import Weigher
+from runner.curvature.products.batches import CHECKED, Data, Settings
+from runner.curvature.products.kept import Graphs
+from runner.curvature.products.of_batch import Part
+from runner.curvature.products.planning import Plan
+from runner.curvature.products.together import Multiplication
 
 MEMORY_BUDGET = 4 << 30
 TWINS = 2

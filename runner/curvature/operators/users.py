@@ -6,15 +6,15 @@ from typing import Any
 
 from torch import nn
 
+from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.function.context import ONE_AT_A_TIME
+from runner.curvature.function.data import Weights
 from runner.curvature.function.groups import GroupSpec
 from runner.curvature.function.layers import Nodes, Pick
 from runner.curvature.function.variables import Parameters, Perturbations
-from runner.curvature.function.weights import Weights
-from runner.curvature.operators.data import Settings
 from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
-from runner.curvature.operators.products import Part
-from runner.curvature.removed import refuses_removed
+from runner.curvature.products.batches import Settings
+from runner.curvature.products.of_batch import Part
 
 
 class ParameterOperator(FunctionOperator):

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from runner.curvature.basics.errors import MeasurementError, first_line
 from runner.curvature.function.data import Batch, Layout
-from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Function, NotScalar, Point
-from runner.curvature.function.identities import displaced
-from runner.curvature.function.weights import (
+from runner.curvature.identities.derivatives import displaced
+from runner.curvature.identities.verdicts import Verdicts
+from runner.curvature.identities.weights import (
     GIVEN,
     Additivity,
     Weighing,
@@ -24,8 +25,7 @@ from runner.curvature.function.weights import (
     verdict,
 )
 from runner.curvature.operators.building import accept_rows, require_dimension
-from runner.curvature.operators.checked import Verdicts
-from runner.curvature.operators.data import Data
+from runner.curvature.products.batches import Data
 
 ASK = (
     "batches differ in labels for each example, or differ in size and cannot be cut, and their "

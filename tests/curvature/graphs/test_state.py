@@ -10,7 +10,7 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
-from runner.curvature.estimators import blocks as metrics
+from runner.curvature.graphs import block_metrics as metrics
 from tests.curvature.cases import X, Y, between, mlp, node_operator, scaled
 from tests.curvature.module_cases import classes
 from tests.draws import normal, seeded

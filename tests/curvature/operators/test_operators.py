@@ -15,7 +15,7 @@ from runner.curvature import (
     inter_layer_metrics,
     verify,
 )
-from runner.curvature.operators import between
+from runner.curvature.pairs import metrics as between
 from tests.curvature.cases import Own, with_backward
 from tests.curvature.module_cases import MODULES, hessian_by_hooks, make_module
 from tests.curvature.oracles import PARTS, flat_gradient, parameter_matrix, relative

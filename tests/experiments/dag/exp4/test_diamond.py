@@ -12,7 +12,7 @@ from experiments.paper_audit.published import cells
 from experiments.printed import statements
 from runner.contract import analyse
 from runner.curvature import split_blocks
-from runner.curvature.estimators.blocks import resonance
+from runner.curvature.graphs.block_metrics import resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import diamond
 from runner.run.config import build_job

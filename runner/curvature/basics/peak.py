@@ -1,0 +1,49 @@
+"""Bytes of the tensors that a computation makes and that are alive at the same time."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+from runner.curvature.basics.errors import MeasurementError
+
+
+def allocations(function: Callable[[], object]) -> list[int]:
+    """Bytes alive after every allocation and release of torch's allocators during a call, next to
+    those before it.
+
+    What an operation needs inside is among them, and torch.func transforms may be nested, in which
+    a dispatch mode ends the process (torch 2.13). Raises MeasurementError while a profiler runs.
+
+    >>> import torch
+    >>> x = torch.ones(10)
+    >>> allocations(lambda: x.exp().sin())  # the first is released once the second is there
+    [40, 80, 40, 0]
+    """
+    from torch.autograd import _disable_profiler_legacy, _enable_profiler_legacy, profiler_legacy
+
+    try:
+        _enable_profiler_legacy(profiler_legacy.profile(profile_memory=True).config())
+    except RuntimeError as error:
+        raise MeasurementError(
+            "a profiler is running, and the memory of products is found with torch's own: "
+            "build the operator before it"
+        ) from error
+    collects = gc.isenabled()
+    gc.disable()  # what others left in cycles would be released meanwhile, or not, by chance
+    try:
+        function()
+    finally:
+        records = _disable_profiler_legacy()
+        if collects:
+            gc.enable()
+    live = 0
+    found = []
+    for event in (
+        event for thread in records for event in thread if event.kind() == "memory_alloc"
+    ):
+        live += event.cpu_memory_usage() + (
+            event.cuda_memory_usage() if hasattr(event, "cuda_memory_usage") else 0
+        )
+        found.append(live)
+    return found

@@ -1,0 +1,260 @@
+"""R, C, D and the Gauss-Newton gap between the layers, or groups of parameters, of an operator of a
+user's network.
+
+Exact from both dense matrices, 2 n products with vectors together, where n columns cost no more
+than probes would or are few; else from probes on each node, in rounds until every error is as
+asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from runner.curvature.basics.adapters import own_generator
+from runner.curvature.basics.errors import MeasurementError, first_line
+from runner.curvature.basics.estimate import Estimate
+from runner.curvature.basics.removed import refuses_removed
+from runner.curvature.basics.symmetric import Pair
+from runner.curvature.operators.operator import FunctionOperator
+from runner.curvature.pairs.by_products import WITHOUT_FACTORS, ProductMetrics
+from runner.curvature.pairs.measurements import (
+    ExactMetrics,
+    Metrics,
+    metrics_of_blocks,
+)
+from runner.curvature.pairs.probes import SWEPT
+from runner.curvature.pairs.ratios import Asked, InterLayerMetrics, Measurement, require_error
+
+FEW_COLUMNS = 512
+"""Columns that are always multiplied all: the answer is then exact."""
+VECTORS = 16
+"""Vectors for each direction that is multiplied: images of both matrices, also in float64."""
+NOISE = 1e-2
+"""Relative distance of a block from that across the diagonal, from which on it may be rounding."""
+ASKED = 0.1
+"""Relative error that estimates are made to, where none is asked for."""
+
+
+@refuses_removed
+def inter_layer_metrics(
+    operator: FunctionOperator,
+    pairs: Iterable[Pair] | None = None,
+    *,
+    relative_error: float | None = None,
+    generator: torch.Generator | None = None,
+    ranks: bool = True,
+    progress: bool | None = None,
+) -> InterLayerMetrics:
+    """R, C, D and Gauss-Newton gap of each pair of nodes, each an Estimate with its error.
+
+    R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2,
+    gap = ||H[v,w] - GN[v,w]||_F / ||GN[v,w]||_F of the batch-mean blocks (DAG paper,
+    Definition 23, Eqs. 4, 7).
+
+    Parameters
+    ----------
+    operator
+        A `LayerOperator` (between layers) or `ParameterOperator` (between groups of parameters)
+        with part="hessian".
+    pairs
+        (v, w); default every pair, v at or before w.
+    relative_error
+        Asked of every value. Default: exact where all columns are few or cost no more than probes,
+        else 0.1.
+    generator
+        Of the probes; default: a new one.
+    ranks
+        False leaves D out (NaN), which is more than half of the cost of smooth networks.
+    progress
+        True or False: a bar, or none. None: a bar after two seconds in a terminal or notebook.
+
+    Returns
+    -------
+    InterLayerMetrics
+        A dictionary from (v, w) to `PairMetrics`. An exact value has error 0, up to rounding;
+        others a standard error, widened by Student's factor so that value ± 1.96 error covers 95 %.
+        NaN with a reason where a block is zero; the gap also where there is no Gauss-Newton matrix
+        (a loss with a penalty of the parameters). `phi`, `phi_gauss_newton`: the share of curvature
+        between the nodes, Φ = 1 − Σ_v ‖H[v,v]‖_F² / ‖H‖_F².
+
+    Raises
+    ------
+    ValueError
+        For an operator of another part, unknown pairs, and a network that has changed since.
+    KeyboardInterrupt
+        At Ctrl-C, with the metrics so far as `.partial`, NaN where there are none.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from runner.curvature import LayerOperator
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 0])
+    >>> found = inter_layer_metrics(LayerOperator(net, nn.CrossEntropyLoss(), (x, y)), [("0", "2")])
+    >>> found["0", "2"].method, found["0", "2"].gap.value
+    ('exact blocks', 0.0)
+    """
+    require_error(relative_error)
+    if not isinstance(operator, FunctionOperator):
+        raise MeasurementError(
+            f"expected a LayerOperator or a ParameterOperator, found {type(operator).__name__}"
+        )
+    if operator.part != "hessian":
+        raise MeasurementError(
+            f"expected an operator with part='hessian', found part={operator.part!r}"
+        )
+    operator.refuse_changes()
+    every = [(v, w) for i, v in enumerate(operator.nodes) for w in operator.nodes[i:]]
+    pairs = every if pairs is None else operator.checked(pairs)
+    error = ASKED if relative_error is None else relative_error
+    room = operator.settings.memory_budget / (operator.shape[0] * operator.dtype.itemsize)
+    together = 0
+    if not ranks:
+        together = max(1, int(room / VECTORS))
+    asked = Asked(pairs, error, own_generator(generator), ranks, together)
+    smooth, why = _gauss_newton(operator)
+
+    def choose(asked: Asked) -> Measurement:
+        used = list(dict.fromkeys(u for pair in asked.pairs for u in pair))
+        columns = sum(operator.sizes[u] for u in used)
+        by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
+        cost = columns if smooth is None else 2 * columns
+        if columns <= max(by_probes, FEW_COLUMNS) and 6 * columns <= room:
+            return ExactMetrics(asked, cost, _exact(operator, smooth, used, asked))
+        whole = _Whole(operator)
+        tensor = _Tensor(whole, smooth)
+        return ProductMetrics(whole, tensor, asked)
+
+    return _OfOperator(asked, choose, operator, why).run(progress)
+
+
+class _OfOperator(Metrics):
+    """Of an operator. no_gap: why there is no gap, "" where there is one."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        choose: Callable[[Asked], Measurement],
+        operator: FunctionOperator,
+        no_gap: str,
+    ) -> None:
+        super().__init__(asked, choose)
+        self.operator = operator
+        self.no_gap = no_gap
+
+    def result(self) -> InterLayerMetrics | None:
+        found = super().result()
+        if found and self.no_gap:
+            return _without_gap(found, self.no_gap)
+        return found
+
+
+def _gauss_newton(operator: FunctionOperator) -> tuple[FunctionOperator | None, str]:
+    """The Gauss-Newton part; None and why where there is none."""
+    try:
+        return operator.with_part("gauss_newton"), ""
+    except MeasurementError as error:
+        return None, first_line(error)
+
+
+def _without_gap(found: InterLayerMetrics, why: str) -> InterLayerMetrics:
+    changed = {}
+    for pair, metrics in found.items():
+        nan = Estimate.undefined(metrics.R.products, why)
+        changed[pair] = metrics._replace(gap=nan, gauss_newton=nan, tensor=nan)
+    nan = Estimate.undefined(found.phi.products, why)
+    return InterLayerMetrics(changed, found.phi, nan)
+
+
+def _exact(
+    operator: FunctionOperator, smooth: FunctionOperator | None, used: list[str], asked: Asked
+) -> Generator[int, None, InterLayerMetrics]:
+    """From the columns of the used nodes."""
+    total = yield from _columns(operator, used)
+    gauss_newton = total
+    if smooth is not None:
+        gauss_newton = yield from _columns(smooth, used)
+    cost = sum(operator.sizes[u] for u in used) * (1 if smooth is None else 2)
+    eps = float(torch.finfo(operator.dtype).eps)
+    rounded = max(4 * eps, min(64 * eps, 1e-3))  # 64 places of half precision would be all of it
+
+    def parts(pair: Pair) -> list[Tensor]:
+        whole = total[pair]
+        smooth_part = gauss_newton[pair]
+        rest = whole - smooth_part
+        rounding = rounded * float(whole.norm() + smooth_part.norm())
+        if float(rest.norm()) <= rounding:
+            rest = torch.zeros_like(rest)
+        return [whole, smooth_part, rest]
+
+    return metrics_of_blocks(parts, asked, 1.0, eps, cost)
+
+
+def _columns(
+    operator: FunctionOperator, used: list[str]
+) -> Generator[int, None, dict[Pair, Tensor]]:
+    """The blocks H[v, w] of the used nodes, in float64."""
+    blocks = {}
+    for w in used:
+        yield operator.sizes[w]
+        eye = torch.eye(operator.sizes[w], dtype=operator.dtype, device=operator.device)
+        for v, rows in operator.apply({w: eye}).items():
+            if v in used:
+                blocks[v, w] = rows.mT.double()
+    return _without_noise(blocks, float(torch.finfo(operator.dtype).eps))
+
+
+def _without_noise(blocks: dict[Pair, Tensor], eps: float) -> dict[Pair, Tensor]:
+    """Small blocks that are not those across the diagonal are zero: roundings of sums that cancel,
+    as before a normalisation by the batch, which takes a shift of all examples away. So is a small
+    block of a node with itself where those with all others are: its Jacobian's roundings enter it
+    twice, alike on both sides."""
+    small = math.sqrt(eps) * max(float(block.norm()) for block in blocks.values())
+    unlike = max(NOISE, 16 * eps)
+    noise: dict[Pair, bool] = {}
+    for (v, w), block in blocks.items():
+        size = float(block.norm())
+        apart = float((block - blocks[w, v].mT).norm())
+        noise[v, w] = size <= small and apart > unlike * size
+    for v, w in noise:
+        others = [noise[pair] for pair in noise if pair[0] == v and pair[1] != v]
+        if v == w and others and all(others):
+            noise[v, v] = float(blocks[v, v].norm()) <= small
+    return {pair: torch.zeros_like(b) if noise[pair] else b for pair, b in blocks.items()}
+
+
+class _Whole:
+    """H as products, which remembers the last ones."""
+
+    def __init__(self, operator: FunctionOperator) -> None:
+        self.operator = operator
+        self.sizes = operator.sizes
+        self.dtype = operator.dtype
+        self.device = operator.device
+        self.last: dict[str, Tensor] = {}
+
+    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """H r."""
+        self.last = self.operator.apply(directions)
+        return self.last
+
+
+class _Tensor:
+    """H - GN, of the directions that H was multiplied with last."""
+
+    scale = 1.0
+
+    def __init__(self, whole: _Whole, smooth: FunctionOperator | None) -> None:
+        self.whole = whole
+        self.smooth = smooth
+
+    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """(H - GN) r."""
+        if self.smooth is None:
+            return {v: torch.zeros_like(total) for v, total in self.whole.last.items()}
+        flat = self.smooth.apply(directions)
+        return {v: total - flat[v] for v, total in self.whole.last.items()}
