@@ -68,3 +68,21 @@ def test_every_command_runs_in_a_fresh_clone(command, clone):
     ended = in_clone(clone, *run)
     assert ended.returncode == 0, ended.stderr
     assert_unchanged(clone)
+
+
+INSTRUCTIONS = (ROOT / "llms.txt").read_text(encoding="utf-8")
+
+
+def test_the_instructions_for_agents_are_short_and_their_commands_are_understood(capsys):
+    assert len(INSTRUCTIONS.splitlines()) < 60
+    lines = [line.strip() for line in INSTRUCTIONS.splitlines() if line.startswith("    ")]
+    commands = [line.partition("  #")[0] for line in lines if line.startswith("hess-run ")]
+    for command in commands:
+        _, *words = shlex.split(command)
+        if words[0] in KNOWN:
+            assert cli.dispatch([words[0], "--help"]) == 0
+        else:
+            assert config.build_jobs(parse(words).arguments())
+    assert len(commands) > 10
+    for path in re.findall(r"\b(?:docs/)?[\w-]+\.md\b", INSTRUCTIONS):
+        assert path == "report.md" or (ROOT / path).is_file(), path
