@@ -114,7 +114,7 @@ def _tables(
         raise SettingError(f"TABLES: expected a CSV file or a folder of them, found {place}")
     wanted = {s.table: s.name for s in statements if s.table}
     if numbers is not None and "table" in numbers:
-        wanted |= {table: "numbers" for table in numbers["table"]}
+        wanted |= {table: "numbers" for table in numbers["table"] if table}
     found = {}
     for name, row in wanted.items():
         named(f"{row}, table", name, files)

@@ -21,6 +21,9 @@ COLUMNS = (
     *("detectable", "seeds_needed", "parts", "reason"),
 )
 """Of the table: the interval is that of 95 % over seeds; the other columns as in claims.csv."""
+PAIRED = "paired"
+"""Column of a table: networks, data and order are the paper's own, trained ones too, so that every
+printed digit may be found (`runner.stats.scorecard`)."""
 AGAINST = ("refuted", "not reproduced")
 """Verdicts against a paper."""
 
@@ -79,8 +82,8 @@ def values_of(numbers: pd.DataFrame, tables: Tables, functions: Functions) -> pd
             reader.check(rows, functions)
         for part in parts_of(row, rows).values():
             about = {"metric": metric} | {key: part.rows[key].iloc[0] for key in shared}
-            about["paired"] = SAME in part.rows and bool(part.rows[SAME].all())
-            about["rounding_std"] = 0.0 if about["paired"] else NAN
+            same, paired = (c in part.rows and part.rows[c].all() for c in (SAME, PAIRED))
+            about |= {"paired": same or paired, "rounding_std": 0.0 if same else NAN}
             by_seed = reader.values(part).by_unit
             found += [{**about, "seed": seed, "value": v} for seed, v in by_seed.items()]
     columns = ["metric", "seed", "value"]

@@ -147,7 +147,7 @@ def published_start(tables: Tables, **keys: object) -> bool:
 
 def with_own(table: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.DataFrame:
     """The table with the column `same`: whether a row is of an untrained network that is the
-    published one on the papers' images, all five of each.
+    published one on the papers' images, all five of each; and `paired` (see above).
 
     What is measured on it has no chance in it: it is the number that the paper saw.
     """
@@ -157,7 +157,8 @@ def with_own(table: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.
         all_five = set(rows["seed"]) == set(PUBLISHED_SEEDS)
         if all_five and published_start(tables, **keys):
             same[rows.index] = rows["checkpoint"].astype(str) == "init"
-    return table.assign(same=same)
+    networks = paired(table[[*variant, "seed", "checkpoint"]], tables, variant)
+    return table.assign(same=same, paired=networks["paired"].to_numpy())
 
 
 def on_papers(origin: pd.DataFrame) -> pd.Series[bool]:
