@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -29,19 +29,6 @@ FEWEST_SEEDS = 3
 """Below which nothing is decided."""
 SHARE = 0.25
 """Default margin: a quarter of the printed value."""
-
-
-class Pseudovalues(list[float]):
-    """Jackknife pseudovalues of a statistic: their scatter gives its error.
-
-    whole: the statistic of all values. log: the pseudovalues are those of its logarithm, for a
-    ratio, whose interval is then symmetric on that scale and never reaches zero.
-    """
-
-    def __init__(self, values: Sequence[float], whole: float, *, log: bool = False) -> None:
-        super().__init__(values)
-        self.whole = whole
-        self.log = log
 
 
 @dataclass(frozen=True)
@@ -92,7 +79,7 @@ class Sample:
     def of(cls, values: Iterable[float]) -> Sample:
         """Mean NaN without a finite value; of pseudovalues the statistic of all of them in its
         place."""
-        if isinstance(values, Pseudovalues | Values) and math.isfinite(values.whole):
+        if isinstance(values, Values) and math.isfinite(values.whole):
             made = cls.of(list(values))
             std = made.std
             if values.log:

@@ -173,7 +173,7 @@ class Facts:
         found = {}
         for name, part in self.parts.items():
             exact = {c: part.rows.get(c + WITHOUT_PROBES) for c in columns}
-            if all(values is not None and values.notna().all() for values in exact.values()):
+            if all(values is not None and values.notna().any() for values in exact.values()):
                 found[name] = list(
                     self.reader.values(part._replace(rows=part.rows.assign(**exact)))
                 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -38,29 +37,3 @@ def seed_values(table: pd.DataFrame, value: str) -> dict[int, float]:
             f"{value}: expected one row per seed, found several; the keys do not tell them apart"
         )
     return {int(s): float(v) for s, v in zip(table["seed"], table[value], strict=True)}
-
-
-Values = Mapping[int, float]
-"""Seed -> value."""
-
-
-def differences(a: Values, b: Values) -> dict[int, float]:
-    """a − b by seed: NaN where one side lacks the seed, nothing where one side is not measured.
-
-    >>> differences({42: 3.0, 43: 1.0}, {42: 1.0})
-    {42: 2.0, 43: nan}
-    """
-    return {seed: x - y for seed, x, y in _both(a, b)}
-
-
-def ratios(a: Values, b: Values) -> dict[int, float]:
-    """a/b by seed, as `differences`; NaN where b is 0 or infinite."""
-    usable = {seed: 0 < abs(y) < math.inf for seed, _, y in _both(a, b)}
-    return {seed: x / y if usable[seed] else math.nan for seed, x, y in _both(a, b)}
-
-
-def _both(a: Values, b: Values) -> list[tuple[int, float, float]]:
-    seeds = []
-    if a and b:
-        seeds = sorted({*a, *b})
-    return [(seed, a.get(seed, math.nan), b.get(seed, math.nan)) for seed in seeds]

@@ -14,8 +14,8 @@ from runner.stats.claims import LOST, WHOLE
 from runner.stats.intervals import (
     Difference,
     Part,
-    Pseudovalues,
     Sample,
+    Values,
     outcome_of,
     seeds_for_limit,
     seeds_to_compare,
@@ -306,7 +306,7 @@ def test_on_the_papers_own_networks_the_scatter_of_the_probes_decides():
     # four of the paper's five networks
     assert number(near[:4], exact[:4]) == number(near[:4])
     assert number(2 * near, 2 * exact).verdict == "refuted"
-    log = Pseudovalues([*np.log(near)], 1.0, log=True)
+    log = Values(dict(enumerate(np.log(near))), 1.0, log=True)
     assert number(log, np.log(exact)).verdict == "confirmed"
 
 
@@ -473,7 +473,7 @@ def test_ratios_are_compared_by_their_logarithms():
     """Ours e times larger or smaller by chance, printed 2, margin a quarter: on the scale of the
     logarithm both errors count alike, and the interval ends at 2 (exp(t s / sqrt(n)) - 1)."""
     steps = np.array([-0.1, -0.05, 0.0, 0.05, 0.1])
-    ours = Sample.of(Pseudovalues([*(math.log(2.0) + steps)], 2.0, log=True))
+    ours = Sample.of(Values(dict(enumerate(math.log(2.0) + steps)), 2.0, log=True))
     theirs = Sample.printed(2.0, math.nan, 5)
     variance, quantile = (steps**2).sum() / 4, scipy_stats.t.ppf(0.95, 4)
     for compared, error in (

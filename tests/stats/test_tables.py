@@ -1,10 +1,8 @@
 """Rows of measured tables by the values of their columns."""
 
-import math
-
 import pandas as pd
 
-from runner.stats.tables import chosen, differences, first_seed, groups, ratios, seed_values
+from runner.stats.tables import chosen, first_seed, groups, seed_values
 from tests.errors import refusal
 
 TABLE = pd.DataFrame(
@@ -38,11 +36,3 @@ def test_values_by_seed():
 def test_two_rows_of_a_seed_are_refused():
     with refusal("expected one row per seed"):
         seed_values(TABLE, "R")
-
-
-def test_values_are_paired_by_seed_and_a_missing_partner_is_missing():
-    a, b = {42: 3.0, 43: 1.0, 44: 2.0}, {44: 4.0, 42: 0.0}
-    assert [*differences(a, b)] == [*ratios(a, b)] == [42, 43, 44]
-    assert differences(a, b)[42] == 3.0 and math.isnan(differences(a, b)[43])
-    assert ratios(a, b)[44] == 0.5 and math.isnan(ratios(a, b)[42])
-    assert differences(a, {}) == ratios({}, b) == {}

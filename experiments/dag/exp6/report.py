@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pandas as pd
@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.alternatives import RESNET
-from experiments.dag.exp6 import claims as exp6_claims
-from experiments.dag.exp6.claims import selected
+from experiments.dag.exp6 import values
 from experiments.dag.exp6.settings import Exp6ResNet18
+from experiments.dag.exp6.values import selected
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.drawing import (
     BARS,
@@ -24,7 +24,7 @@ from experiments.dag.protocol.drawing import (
 )
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import gap, over_seeds
-from runner.contract import Claim, Figures, Statement, redraws
+from runner.contract import Figures, Tables, redraws
 from runner.report.answers.labels import label
 from runner.report.figures import panels
 from runner.stats.tables import chosen, groups
@@ -39,7 +39,8 @@ class ResNetAnalysis(WithAuthors):
     probes."""
 
     experiment: Exp6ResNet18
-    alternatives = RESNET
+    changes = RESNET
+    functions = values.FUNCTIONS
     results = Results("exp6", ("activation", "arch", "checkpoint"))
 
     def figures(self) -> Figures:
@@ -71,15 +72,15 @@ class ResNetAnalysis(WithAuthors):
             "tableN8_gap": f"GN gap {of}; {zero}",
         }
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return exp6_claims.claims(self.tables, says)
+    def judged(self) -> Tables:
+        return values.judged(self.tables)
 
     def measured(self) -> pd.DataFrame:
-        return exp6_claims.measured(self.tables, self.experiment.negligible)
+        return values.measured(self.tables, self.experiment.negligible)
 
     def notes(self) -> list[str]:
         origin = self.tables.get("origin", pd.DataFrame())
-        return exp6_claims.devices(origin)
+        return values.devices(origin)
 
 
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:

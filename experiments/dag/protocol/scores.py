@@ -9,17 +9,15 @@ variance between sets enters the difference twice.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.summary import first, images_component, long_format, per_seed
+from experiments.dag.protocol.summary import first, images_component, long_format
 from runner.contract import Tables
 from runner.report.answers.reference import numbers_of
-from runner.stats import linear, log_linear
-from runner.stats.intervals import FEWEST_SEEDS, Pseudovalues
+from runner.stats.intervals import FEWEST_SEEDS
 from runner.stats.tables import chosen, groups
 from runner.training.streams import PUBLISHED_SEEDS
 
@@ -164,92 +162,6 @@ def with_own(table: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.
 def on_papers(origin: pd.DataFrame) -> pd.Series[bool]:
     """Whether networks are measured on the papers' images."""
     return origin["test_records"].astype(str).str.startswith(OFFICIAL)
-
-
-class PartName(str):
-    """Name of a part of a statement, with the checkpoint of its networks."""
-
-    def __new__(cls, text: str, checkpoint: str) -> PartName:
-        name = super().__new__(cls, text)
-        name.checkpoint = checkpoint
-        return name
-
-    checkpoint: str
-
-
-def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
-    """part -> its statistic over the published seeds, for the parts at init; {} where networks or
-    images are others.
-
-    What is measured on an untrained network has no chance in it: on the paper's own networks and
-    images it is the number that the paper saw. Parts of a later checkpoint (`PartName`) are left
-    out: training again is not the same.
-    """
-    if not same:
-        return {}
-    found = {}
-    for name, values in parts.items():
-        trained = isinstance(name, PartName) and name.checkpoint != "init"
-        if len(values) == len(PUBLISHED_SEEDS) and not trained:
-            found[name] = statistic_of(values)
-    return found
-
-
-def statistic_of(values: Sequence[float]) -> float:
-    """The statistic over all seeds: of pseudovalues the whole one, else the mean."""
-    if isinstance(values, Pseudovalues):
-        return values.whole
-    return sum(values) / len(values)
-
-
-def jackknife(
-    wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], *, log: bool = False
-) -> Pseudovalues:
-    """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their scatter gives its
-    error.
-
-    log: on the scale of the logarithm, for a ratio. A seed with an infinite or missing value is
-    left out of the statistic, and its pseudovalue is NaN.
-    """
-    complete_rows = np.isfinite(wide).all(axis=1)
-    finite = wide[complete_rows]
-    n = len(finite)
-    lost = [math.nan] * (len(wide) - n)
-    if n == 0:
-        return Pseudovalues(lost, math.nan)
-    whole = float(statistic(finite))
-    if n == 1:
-        return Pseudovalues([whole, *lost], whole)
-    without = [float(statistic(finite.drop(seed))) for seed in finite.index]
-    if log and min(whole, *without) > 0:
-        values = [n * math.log(whole) - (n - 1) * math.log(value) for value in without]
-        return Pseudovalues([*values, *lost], whole, log=True)
-    values = [n * whole - (n - 1) * value for value in without]
-    return Pseudovalues([*values, *lost], whole)
-
-
-def on_log_scale(ratios: Sequence[float]) -> Pseudovalues:
-    """The geometric mean of a ratio over seeds, with the interval of its logarithm; NaN for a seed
-    whose ratio is infinite, missing or not above 0."""
-    logarithms = [math.log(r) if 0 < r < math.inf else math.nan for r in ratios]
-    known = [value for value in logarithms if not math.isnan(value)]
-    whole = math.exp(math.fsum(known) / len(known)) if known else math.nan
-    return Pseudovalues(logarithms, whole, log=True)
-
-
-def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pseudovalues:
-    """Pseudovalues over seeds of R² of log value = a − b d, fitted to the means over seeds.
-
-    either: of this or of value = a − b d, whichever is larger.
-    """
-    fits = (log_linear, linear) if either else (log_linear,)
-
-    def best(rows: pd.DataFrame) -> float:
-        d = rows.columns.to_numpy(float)
-        means = rows.mean().to_numpy()
-        return max(fit(d, means, name="").r2 for fit in fits)
-
-    return jackknife(per_seed(part, value), best)
 
 
 KEYS = ("depth", "d_u", "distance", "probes", "branch_depth")

@@ -9,8 +9,8 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset
 
-from experiments.dag.exp6.claims import devices
 from experiments.dag.exp6.measure import by_distance, calibrated, engine_rows, published_rows
+from experiments.dag.exp6.values import devices
 from runner.contract import analyse
 from runner.data.images import Split
 from runner.models.network import Network, Stage

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.dag.protocol.scores import fit_of_means, image_spread, jackknife, paired, scored
+from experiments.dag.protocol.scores import image_spread, paired, scored
 from tests.experiments.tables import grid
 
 SEEDS, SETS = range(6), range(9)
@@ -65,14 +65,3 @@ def test_without_an_origin_nothing_is_paired():
 def test_a_network_measured_in_two_cells_counts_once():
     untrained_and_trained = pd.concat([origin(), origin()], ignore_index=True)
     pd.testing.assert_frame_equal(values(origin=untrained_and_trained), values(origin=origin()))
-
-
-def test_jackknife_gives_the_mean_and_its_error():
-    wide = pd.DataFrame({"x": [1.0, 2.0, 6.0]}, index=[1, 2, 3])
-    assert jackknife(wide, lambda t: float(t["x"].mean())) == pytest.approx([1.0, 2.0, 6.0])
-
-
-def test_the_fit_is_to_the_means():
-    rows = grid(seed=range(4), distance=range(6))
-    rows["R"] = (1 + 0.5 * rows["seed"]) * np.exp(-0.3 * rows["distance"])
-    assert fit_of_means(rows, "R") == pytest.approx([1.0] * 4)
