@@ -113,6 +113,14 @@ def column(name: str, statistic: str) -> Reading:
     return lambda rows: float(getattr(rows[name], statistic)(skipna=False))
 
 
+def tests_of_data_sets(
+    keys: Sequence[Mapping[str, Any]], tests: Sequence[Statistic]
+) -> pd.DataFrame:
+    """The corrected tests of single data sets, with the columns that tell them apart."""
+    rows = zip(keys, tests, strict=True)
+    return pd.DataFrame([{**vars(test), **about} for about, test in rows if "seed" in about])
+
+
 def data_sets(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
     """(seed, rows) of each data set, in order."""
     by_data_set = table.groupby("seed", sort=True)
@@ -135,6 +143,16 @@ def listed_kinds(kinds: pd.Series) -> str:
     """'12 infinity, 3 minimum': how many points of each kind."""
     counts = kinds.value_counts()
     return ", ".join(f"{n} {kind}" for kind, n in counts.items())
+
+
+def signed_rank(rows: pd.DataFrame) -> str:
+    """What the signed-rank test says of the gains of further draws of the data."""
+    gains = rows["gain"]
+    test = wilcoxon(gains, name="gain")
+    return (
+        f"{(gains > 0).sum()} draws above 0, {(gains < 0).sum()} below; Wilcoxon p {test.p:.2g}, "
+        f"shift {test.shift:.3g} [{test.shift_low:.3g}, {test.shift_high:.3g}]"
+    )
 
 
 def over_draws(

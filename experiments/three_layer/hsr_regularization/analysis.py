@@ -14,18 +14,20 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.three_layer import study
 from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS
 from experiments.three_layer.settings import STOP_RULES
-from experiments.three_layer.study import Study, data_sets
+from experiments.three_layer.study import data_sets
 from runner import stats
 from runner.stats import Statistic
 from runner.stats.tables import chosen
+
+if TYPE_CHECKING:
+    from experiments.three_layer.hsr_regularization.report import HsrRegularizationAnalysis
 
 POLISHED = "polished"
 """In the column `reading` of endpoints: descents of the first reading, continued."""
@@ -60,18 +62,34 @@ OVERFITTING = {
 """By how much an end fits training data better than test data -> the first column less the
 second."""
 WIDE = {"asam": "asam_wide"}
-"""Method of the paper -> the variant of it whose claims are secondary results."""
+"""Method of the paper -> the variant of it whose verdicts are secondary results."""
+
+
+WIDE_RADIUS = " with wide radius"
+Keyed = Iterator[tuple[dict[str, Any], Statistic]]
+"""(columns that tell a test apart, the test); the columns have a seed where it is of one data
+set."""
+
+
+def mark_of(protocol: str, reading: str, first: str) -> str:
+    """A variant as verdicts name it: 'fitted', 'fitted second half'; first: the reading that
+    decides."""
+    if reading == first:
+        return protocol
+    return f"{protocol} {POLISHED if reading == POLISHED else 'second half'}"
 
 
 @dataclass(frozen=True, eq=False)
-class Case(study.Case):
+class Variant:
     """One protocol under one reading of the stop rule, or POLISHED."""
 
+    study: HsrRegularizationAnalysis
     protocol: str
     reading: str
 
     @property
     def group(self) -> str:
+        """Begins the group of its tests."""
         return f"protocol={self.protocol} stop={self.reading}"
 
     @property
@@ -82,53 +100,49 @@ class Case(study.Case):
     @property
     def first(self) -> bool:
         """Whether the stop rule is read as the verdicts read it."""
-        return bool(self.reading == self.experiment.reading[0])
+        return bool(self.reading == self.study.experiment.reading[0])
+
+    def keys(self, quantity: str, a: str, b: str, starts: str, seed: int) -> dict[str, Any]:
+        """The columns that tell a test of one data set apart."""
+        mark = mark_of(self.protocol, self.reading, self.study.experiment.reading[0])
+        if {a, b} & {*WIDE.values()}:
+            mark += WIDE_RADIUS
+        return {
+            "mark": mark,
+            "quantity": quantity,
+            "a": a,
+            "b": b,
+            "starts": starts,
+            "seed": seed,
+        }
 
     def rows(self, table: str, **where: str) -> pd.DataFrame:
         """The rows of the variant in a table, whose columns have these values."""
         where["protocol"] = self.protocol
-        if "reading" in self.tables[table]:
+        if "reading" in self.study.tables[table]:
             where["reading"] = self.reading
-        rows = chosen(self.tables[table], **where)
+        rows = chosen(self.study.tables[table], **where)
         return rows.infer_objects()  # with a cell without any critical point, columns are objects
 
-    def mark(self, method: str = "") -> str:
-        """The variant as a row of the claims names it: 'fitted', 'printed second half', 'fitted
-        with wide radius'.
-        """
-        words = [self.protocol]
-        if not self.first:
-            words.append(POLISHED if self.reading == POLISHED else "second half")
-        if method in WIDE.values():
-            words.append("with wide radius")
-        return " ".join(words)
+    def test(self, name: str, seed: int) -> Statistic | None:
+        """A test of one data set after Holm's correction."""
+        return self.study.tests.get((name, f"{self.group} seed={seed}"))
 
-    def methods(self, method: str) -> tuple[str, ...]:
-        """A method of the paper and its variant."""
-        if method in WIDE:
-            return method, WIDE[method]
-        return (method,)
-
-    def tested_of(self, method: str, name: str, test: str, sign: int) -> study.Made:
-        """A statement on a method and on its variant; test: with {} for the method."""
-        for variant in self.methods(method):
-            yield self.mark(variant), self.tested(name, test.format(variant), sign=sign)
-
-    def within_of(self, method: str, name: str, test: str, **limits: float) -> study.Made:
-        """The same, decided by the interval of the shift."""
-        for variant in self.methods(method):
-            yield self.mark(variant), self.within(name, test.format(variant), **limits)
+    def tests(self, name: str) -> list[Statistic]:
+        """The tests of this name, one for each data set."""
+        begins = f"{self.group} seed="
+        found = self.study.tests.items()
+        return [test for (n, group), test in found if n == name and group.startswith(begins)]
 
 
-def cases(analysis: Study) -> list[Case]:
+def variants(study: HsrRegularizationAnalysis) -> list[Variant]:
     """The variants with endpoints, in the order of the settings."""
-    if "endpoints" not in analysis.tables:
+    if "endpoints" not in study.tables:
         return []
-    experiment: Any = analysis.experiment
-    rows = analysis.tables["endpoints"]
+    rows = study.tables["endpoints"]
     stored = set(zip(rows["protocol"], rows["reading"], strict=True))
-    order = product(experiment.protocol, (*experiment.reading, POLISHED))
-    return [Case(analysis, *variant) for variant in order if variant in stored]
+    order = product(study.experiment.protocol, (*study.experiment.reading, POLISHED))
+    return [Variant(study, *variant) for variant in order if variant in stored]
 
 
 def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
@@ -156,56 +170,48 @@ def _columns_of(rows: pd.DataFrame, quantity: str, methods: Iterable[str]) -> pd
     return table.reindex(columns=list(methods))
 
 
-def ratio_of_medians(rows: pd.DataFrame, name: str, a: str, b: str) -> float:
-    """Median of a column at the ends of method a over that of method b; NaN where one has none."""
-    medians = rows.groupby("method")[name].median()
-    return float(medians.get(a, math.nan) / medians.get(b, math.nan))
-
-
-def statistics(analysis: Study) -> list[Statistic]:
+def tests(study: HsrRegularizationAnalysis) -> Keyed:
     """Every test of every variant, without Holm's correction."""
-    tests: list[Statistic] = []
-    for case in cases(analysis):
-        for group, quantity in product(GROUPS, FIGURES):
-            rows = case.rows("endpoints", group=group)
-            tests += _of_quantity(case, rows, quantity, f"{group} seeds")
-        if case.first and "ablation" in analysis.tables:
-            tests += _of_ablation(case)
-    return tests
+    for variant in variants(study):
+        for starts, quantity in product(GROUPS, FIGURES):
+            yield from _of_quantity(variant, quantity, starts)
+        if variant.first and "ablation" in study.tables:
+            yield from _of_ablation(variant)
 
 
-def _of_quantity(c: Case, rows: pd.DataFrame, quantity: str, starts: str) -> Iterator[Statistic]:
+def _of_quantity(v: Variant, quantity: str, starts: str) -> Keyed:
     """The tests of one quantity, for every pair of methods, by data set and over data sets."""
     tables = {}
     open_ends = {}
-    for seed, part in data_sets(rows):
+    for seed, part in data_sets(v.rows("endpoints", group=starts)):
         tables[seed] = wide(part, quantity)
         open_ends[seed] = missed(part)
     if not tables:
         return
     figure = FIGURES[quantity]
     where = f"Fig. {figure[3:].upper()}"
-    family = f"{figure} {c.group}"
+    family = f"{figure} {v.group}"
     for a, b in PAIRS:
-        name = f"{quantity}, {a} - {b}, {starts}"
+        name = f"{quantity}, {a} - {b}, {starts} seeds"
         about = {"name": name, "where": where, "figure": family, "label_a": a, "label_b": b}
         medians = []
         for seed, table in tables.items():
-            test = stats.wilcoxon(table[a], table[b], group=c.of_seed(seed), **about)
+            test = stats.wilcoxon(table[a], table[b], group=f"{v.group} seed={seed}", **about)
             unconverged = open_ends[seed][a] | open_ends[seed][b]
-            yield replace(test, unconverged=int(unconverged.sum()))
+            keys = v.keys(quantity, a, b, starts, seed)
+            yield keys, replace(test, unconverged=int(unconverged.sum()))
             median = float((table[a] - table[b]).median())
             if not math.isnan(median):
                 medians.append(median)
         about |= {"name": f"{name}, over data sets", "figure": f"{family} all"}
         about |= {"label_a": f"median of {a} - {b}", "label_b": "0"}
-        yield stats.wilcoxon(medians, group=c.group, **about)
+        yield {}, stats.wilcoxon(medians, group=v.group, **about)
 
 
-def _of_ablation(c: Case) -> Iterator[Statistic]:
+def _of_ablation(v: Variant) -> Keyed:
     """The tests of the parts of the bound, and of how much better training data are fitted than
     test data, by data set."""
-    rows = c.tables["ablation"]
+    rows = v.study.tables["ablation"]
     for name, (better, worse) in OVERFITTING.items():
         rows = rows.assign(**{name: rows[better] - rows[worse]})
     rows = rows.assign(missed=(rows["status"] != "ok").astype(float))
@@ -217,11 +223,12 @@ def _of_ablation(c: Case) -> Iterator[Statistic]:
                 a,
                 b,
                 name=f"{quantity}, {pair[0]} - {pair[1]}, sharp seeds",
-                group=c.of_seed(seed),
+                group=f"{v.group} seed={seed}",
                 where=where,
-                figure=f"{quantity} of the parts {c.group}",
+                figure=f"{quantity} of the parts {v.group}",
                 label_a=pair[0],
                 label_b=pair[1],
             )
             missed_one = _columns_of(part, "missed", pair).max(axis=1)
-            yield replace(test, unconverged=int(missed_one.sum()))
+            keys = v.keys(quantity, pair[0], pair[1], "sharp", seed)
+            yield keys, replace(test, unconverged=int(missed_one.sum()))

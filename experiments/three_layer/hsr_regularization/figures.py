@@ -23,12 +23,11 @@ from experiments.three_layer.drawing import (
     stars,
     values_with_mean,
 )
-from experiments.three_layer.hsr_regularization.analysis import Case
+from experiments.three_layer.hsr_regularization.analysis import Variant
 from experiments.three_layer.hsr_regularization.settings import (
     GROUPS,
     NAMES,
     PAIRS,
-    HsrRegularization,
 )
 from experiments.three_layer.settings import STOP_RULES
 from experiments.three_layer.study import data_sets
@@ -47,23 +46,25 @@ BELOW = 4
 """A logarithmic panel ends at the lowest quartile over this: ends that run to infinity have
 eigenvalues near 0.
 """
+STAR = 0.01
+"""Level of one star."""
 LABELS = [f"{NAMES[a]} − {NAMES[b]}" for a, b in PAIRS]
 
 
-def spectrum(case: Case) -> Figure:
+def spectrum(variant: Variant) -> Figure:
     """Fig. 12: λ₁, mean, standard deviation and λ_D where each method ends, for all five data
     sets."""
-    return _boxes_of_methods(case, SPECTRUM)
+    return _boxes_of_methods(variant, SPECTRUM)
 
 
-def f1(case: Case) -> Figure:
+def f1(variant: Variant) -> Figure:
     """Fig. 14: macro F1 on test data where each method ends, for all five data sets."""
-    return _boxes_of_methods(case, {"f1": "macro F1 on test data"})
+    return _boxes_of_methods(variant, {"f1": "macro F1 on test data"})
 
 
-def _boxes_of_methods(case: Case, quantities: Mapping[str, str]) -> Figure:
+def _boxes_of_methods(variant: Variant, quantities: Mapping[str, str]) -> Figure:
     """A row of panels for each quantity; λ_D is left out where it is nothing next to λ₁."""
-    rows = case.rows("endpoints")
+    rows = variant.rows("endpoints")
     shown = dict(quantities)
     least = rows["lambda_min"].abs().quantile(0.95)
     if least < 1e-4 * rows["lambda_max"].median():
@@ -77,7 +78,7 @@ def _boxes_of_methods(case: Case, quantities: Mapping[str, str]) -> Figure:
         for seed, ends in data_sets(chosen(rows, group=group)):
             samples[seed] = {m: ends.loc[ends["method"] == m, quantity] for m in NAMES}
         for (place, method), top in boxes(ax, samples).items():
-            test = case.test(f"{quantity}, {method} - gd, {group} seeds", list(samples)[place])
+            test = variant.test(f"{quantity}, {method} - gd, {group} seeds", list(samples)[place])
             if test is not None:
                 marks.append((ax, stars(test.p_holm), top))
 
@@ -103,38 +104,37 @@ def _boxes_of_methods(case: Case, quantities: Mapping[str, str]) -> Figure:
     for ax, text, top in marks:
         ax.annotate(text, top, (0, -1), **look)
     box_legend(figure, NAMES)
-    _note_boxes(figure, case, counts.size())
+    _note_boxes(figure, variant, counts.size())
     if len(shown) < len(quantities):
         draw.note(figure, f"|λ_D| is below {least:.1g} for 95 % of the ends and not drawn")
         draw.note(figure, "whiskers are cut: along a way to infinity the eigenvalues tend to 0")
     return figure
 
 
-def _note_boxes(figure: Figure, case: Case, ends: pd.Series[int]) -> None:
+def _note_boxes(figure: Figure, variant: Variant, ends: pd.Series[int]) -> None:
     """What a box and its asterisks are; ends: their numbers in each box."""
     boxes_are = "boxes: quartiles and median, whiskers to 1.5 interquartile ranges"
-    draw.note(figure, f"{case.text}; {boxes_are}")
+    draw.note(figure, f"{variant.text}; {boxes_are}")
     stars_are = "above a box: * p < 0.01, ** p < 0.001 after Holm's correction"
     draw.note(figure, f"{stars_are}, signed-rank test against plain descent")
     sizes = f"{ends.min()} to {ends.max()}"
     draw.note(figure, f"a box is {sizes} ends; the paper's, 113 (one data set)")
 
 
-def effects(case: Case) -> Figure:
+def effects(variant: Variant) -> Figure:
     """Rank-biserial effect of every comparison, a mark for each data set, filled where p < level
     after Holm.
     """
-    level = case.experiment.level
 
     def panel(ax: Axes, key: tuple[str, str]) -> None:
         quantity, group = key
         for place, (a, b) in enumerate(PAIRS):
-            tests = case.evidence.of_seeds(f"{quantity}, {a} - {b}, {group} seeds").values()
+            tests = variant.tests(f"{quantity}, {a} - {b}, {group} seeds")
             look = STYLES.point_style(a)
             colour = look.pop("color")
             look |= {"edgecolors": colour, "s": 20, "linewidths": 0.9, "zorder": 3}
             for slot, test in enumerate(tests):
-                filled = colour if test.p_holm < level else "white"
+                filled = colour if test.p_holm < STAR else "white"
                 height = place + 0.12 * (slot - (len(tests) - 1) / 2)
                 ax.scatter(test.effect, height, facecolors=filled, **look)
         ax.axvline(0, color="black", linewidth=0.9)
@@ -155,8 +155,8 @@ def effects(case: Case) -> Figure:
         height=13.0,
     )
     _pairs(figure.axes)
-    filled = f"filled: p < {level:g} after Holm's correction"
-    draw.note(figure, f"{case.text}; a mark is a data set; {filled}")
+    filled = f"filled: p < {STAR:g} after Holm's correction"
+    draw.note(figure, f"{variant.text}; a mark is a data set; {filled}")
     return figure
 
 
@@ -167,7 +167,7 @@ def _pairs(axes: Sequence[Axes]) -> None:
     axes[0].set_ylim(len(PAIRS) - 0.4, -0.6)
 
 
-def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
+def draws(margin: float, tables: Tables) -> Figure:
     """Fig. 14 over draws of the data: the mean difference of macro F1 in every draw, and its mean
     over the draws with the 95 % interval; the band is the margin within which a difference is none.
     """
@@ -178,7 +178,7 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
             gains = chosen(table, group=group, a=a, b=b)["f1"].dropna()
             values_with_mean(ax, gains, place, STYLES.colour(a), horizontal=True)
         ax.axvline(0, color="black", linewidth=0.9)
-        ax.axvspan(-experiment.f1_margin, experiment.f1_margin, color="grey", alpha=0.15)
+        ax.axvspan(-margin, margin, color="grey", alpha=0.15)
 
     number = table.groupby(["seed", "draw"]).ngroups
     titles = {group: f"{group} seeds, {number} draws" for group in GROUPS}

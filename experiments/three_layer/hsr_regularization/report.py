@@ -4,19 +4,17 @@ and figures.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
 
 from experiments.printed import unchecked
 from experiments.three_layer.alternatives import REGULARIZATION
-from experiments.three_layer.hsr_regularization import analysis, figures, network_figures
-from experiments.three_layer.hsr_regularization.analysis import cases
-from experiments.three_layer.hsr_regularization.claims import claims
+from experiments.three_layer.hsr_regularization import analysis, figures, network_figures, values
 from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
-from experiments.three_layer.study import Study
-from runner.contract import Claim, Figures, redraws
+from experiments.three_layer.study import Study, tests_of_data_sets
+from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 
 CALIBRATED = "the stop ratio was chosen by these numbers"
@@ -27,13 +25,21 @@ class HsrRegularizationAnalysis(Study):
     """The stored data sets; a protocol under a reading of the stop rule is a variant."""
 
     experiment: HsrRegularization
-    alternatives = REGULARIZATION
+    changes = REGULARIZATION
+    functions = values.FUNCTIONS
+
+    @cached_property
+    def keyed(self) -> list[tuple[dict[str, Any], Statistic]]:
+        """Every test with the columns that tell it apart."""
+        return list(analysis.tests(self))
 
     def tested(self) -> list[Statistic]:
-        return analysis.statistics(self)
+        return [test for _, test in self.keyed]
 
-    def claims(self) -> list[Claim]:
-        return list(claims(self))
+    def judged(self) -> Tables:
+        keys = [about for about, _ in self.keyed]
+        tests = tests_of_data_sets(keys, list(self.tests.values()))
+        return values.judged(self.tables, tests, self.experiment)
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed,
@@ -45,8 +51,8 @@ class HsrRegularizationAnalysis(Study):
                 rows.append(("seeds", row["seed"], row["sharp"] + row["flat"]))
             sizes = self.tables["data"].groupby(["seed", "set"]).size()
             rows += [(f"{kind}_samples", seed, count) for (seed, kind), count in sizes.items()]
-        values = pd.DataFrame(rows, columns=["metric", "seed", "value"])
-        return values.assign(protocol="fitted", calibrated=CALIBRATED, comparable="")
+        found = pd.DataFrame(rows, columns=["metric", "seed", "value"])
+        return found.assign(protocol="fitted", calibrated=CALIBRATED, comparable="")
 
     def notes(self) -> list[str]:
         """Findings for the report."""
@@ -69,6 +75,8 @@ class HsrRegularizationAnalysis(Study):
                 f"{protocol}, {reading}: ends that miss the stop rule after all steps, which enter "
                 f"the tests with their values: {listed}, of {len(part) // len(NAMES)} each."
             )
+        if "critical_points" in self.tables:
+            lines.append(values.where_the_search_led(self.tables["critical_points"]))
         return lines + unchecked("hsr")
 
     def figures(self) -> Figures:
@@ -84,9 +92,10 @@ class HsrRegularizationAnalysis(Study):
             with_points = [p for p in experiment.protocol if p in stored]
             found["fig09_bound"] = redraws("Fig. 9", figures.bound, tables, with_points)
         if "draws" in tables:
-            found["fig14_draws"] = redraws("Fig. 14", figures.draws, experiment, tables)
-        known = cases(self)
-        for protocol in dict.fromkeys(case.protocol for case in known):
+            margin = self.says["HSR comparable to A-SAM on F1"].high
+            found["fig14_draws"] = redraws("Fig. 14", figures.draws, margin, tables)
+        known = analysis.variants(self)
+        for protocol in dict.fromkeys(variant.protocol for variant in known):
             about = (tables, protocol)
             saddles = network_figures.saddle_check
             found |= {
@@ -98,9 +107,9 @@ class HsrRegularizationAnalysis(Study):
                     "Fig. 15", network_figures.boundaries, *about
                 ),
             }
-        for case in known:
-            name = f"{case.protocol}_{case.reading}"
-            found[f"fig12_spectrum_{name}"] = redraws("Fig. 12", figures.spectrum, case)
-            found[f"fig14_f1_{name}"] = redraws("Fig. 14", figures.f1, case)
-            found[f"effects_{name}"] = partial(figures.effects, case)
+        for variant in known:
+            name = f"{variant.protocol}_{variant.reading}"
+            found[f"fig12_spectrum_{name}"] = redraws("Fig. 12", figures.spectrum, variant)
+            found[f"fig14_f1_{name}"] = redraws("Fig. 14", figures.f1, variant)
+            found[f"effects_{name}"] = partial(figures.effects, variant)
         return dict(sorted(found.items()))

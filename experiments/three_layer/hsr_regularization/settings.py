@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, DecidedStudy
+from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
 from runner import contract as c
 
 READINGS = ("every_step", "second_half")
@@ -43,7 +43,7 @@ SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class HsrRegularization(DecidedStudy):
+class HsrRegularization(ThreeLayerStudy):
     """HSR, Section VI and Figs. 8-15: from starts that lead to sharp and to flat minima, does
     regularisation by the bound of the largest Hessian eigenvalue lead to flatter ones?
 
@@ -157,22 +157,6 @@ class HsrRegularization(DecidedStudy):
         3000,
         above=0,
         help="of what is left then, toward a gradient that is the rounding of its point",
-    )
-    saddle_ratio: float = c.report_only(
-        0.01,
-        above=0,
-        help=("a point counts as a clear saddle when -lambda_D is at least this part of lambda_1"),
-    )
-    tight: float = c.report_only(
-        1.1, above=0, help='"tight" is read as: median of bound / eigenvalue at most this'
-    )
-    eigenvalue_margin: float = c.report_only(
-        1.25,
-        above=0,
-        help='"comparable" eigenvalues: the interval of the ratio within 1/1.25 and 1.25',
-    )
-    f1_margin: float = c.report_only(
-        0.01, above=0, help='"comparable" F1: the interval of the difference within +-0.01'
     )
 
     def __post_init__(self) -> None:
