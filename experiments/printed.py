@@ -12,10 +12,10 @@ from runner.contract import Experiment, Statement
 from runner.report.answers.reference import REFERENCE, files, numbers_of
 from runner.stats.rows import read_statements
 
-KINDS = ("claim", "number", "table", "row", "audit", "not checked", "left out")
+KINDS = ("claim", "number", "table", "audit", "not checked", "left out")
 """Where a statement of a text is decided: a printed statement, a printed number, all numbers of one
-quantity in a table, a row made in code, the audit; or why nowhere: a fact that we could not check,
-or no fact that a check decides (a definition, a plan, another paper's result, an opinion)."""
+quantity in a table, the audit; or why nowhere: a fact that we could not check, or no fact that a
+check decides (a definition, a plan, another paper's result, an opinion)."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import partial
 from typing import Any
@@ -15,10 +14,12 @@ from matplotlib.figure import Figure
 from experiments.attention.alternatives import HESSIAN
 from experiments.attention.bounds import BOUNDS
 from experiments.attention.settings import AttentionHessian
+from experiments.judged import JudgedAnalysis
 from experiments.printed import unchecked
-from runner.contract import Analysis, Claim, Figures, Statement, Tables, decide
+from runner.contract import Figures, Tables
 from runner.report.figures import COLOURS, MARKERS, panels
-from runner.stats import Statistic, judge, linear
+from runner.stats import Statistic, linear
+from runner.stats.quantities import Functions
 from runner.stats.tables import chosen
 
 SEARCH_NAMES = {
@@ -26,58 +27,22 @@ SEARCH_NAMES = {
     "rank one": "aligned rank one",
     "ascent": "gradient ascent",
 }
-ROUNDING = 1e-9
-"""Relative size at which a violated inequality is the rounding of float64 sums."""
 FITTED = ("G.3", "G.4", "H.8", "H.9", "H.10", "I.1", "I.2", "I.3")
 """Bounds whose power of R is compared with a fit, and where they have one, their power of n d."""
 
 
-def worst_rows(bounds: pd.DataFrame) -> pd.DataFrame:
-    """The row with the largest ratio of each bound, in the order of the paper."""
-    finite = chosen(bounds, status="ok")
-    usable = finite.dropna(subset=["ratio"])
-    worst = usable.groupby("bound")["ratio"].idxmax()
-    rows = usable.loc[worst].set_index("bound")
-    names = [name for name in BOUNDS if name in rows.index]
-    return rows.reindex(names)
+FUNCTIONS = Functions()
 
 
-def claims(tables: Tables) -> list[Claim]:
-    """One claim for each lemma: the bound holds at every instance tried, the searched ones
-    included."""
-    if "bounds" not in tables:
-        return []
-    return [claim_of(name, chosen(tables["bounds"], bound=name)) for name in BOUNDS]
-
-
-def claim_of(name: str, rows: pd.DataFrame) -> Claim:
-    """Whether a bound holds in all its rows of `bounds`."""
-    bound = BOUNDS[name]
-    statement = Statement(
-        name=f"lemma_{name}",
-        text=f"{bound.symbol} stays below its bound",
-        where=bound.place,
-        high=1 + ROUNDING,
-        independent=True,
-    )
-    worst = worst_rows(rows)
-    if worst.empty:
-        return judge.claim(statement, "not run", detail="no cell measured it")
-    row = worst.loc[name].to_dict()
-    holds = statement.holds(row["ratio"])
-    place = f"n = {row['tokens']}, d = {row['width']}, R = {row['radius']:g} ({row['search']})"
-    count = int(rows["instances"].sum())
-    detail = f"{count} instances, an ascent among them; worst at {place}"
-    if holds and math.isfinite(row["sharper_constant"]):
-        detail += "; a constant below the printed one is proved"
-    elif holds and name in ("H.9", "H.10"):
-        detail += "; the printed bound is proved in the audit"
-    broken = int((rows["status"] != "ok").sum())
-    if broken:
-        detail += f"; {broken} cells not finite"
-    verdict = decide(None if holds and broken else holds)
-    ratio = float(row["ratio"])
-    return judge.claim(statement, verdict, ratio, detail, threshold="measured / bound <= 1")
+@FUNCTIONS.remark
+def instances(bounds: pd.DataFrame) -> str:
+    """How many instances there are, and where the bound is nearest."""
+    known = bounds.dropna(subset=["ratio"])
+    if known.empty:
+        return ""
+    worst = known.loc[known["ratio"].idxmax()]
+    place = f"n = {worst['tokens']:g}, d = {worst['width']:g}, R = {worst['radius']:g}"
+    return f"{known['instances'].sum():.0f} instances; worst at {place} ({worst['search']})"
 
 
 def statistics(tables: Tables) -> list[Statistic]:
@@ -166,11 +131,12 @@ def tightness(bounds: pd.DataFrame) -> Figure:
     return figure
 
 
-class AttentionHessianAnalysis(Analysis):
-    """Readings of `bounds`, if it is stored."""
+class AttentionHessianAnalysis(JudgedAnalysis):
+    """Figure and fits of `bounds`, if it is stored."""
 
     experiment: AttentionHessian
-    alternatives = HESSIAN
+    functions = FUNCTIONS
+    changes = HESSIAN
 
     def figures(self) -> Figures:
         if "bounds" not in self.tables:
@@ -179,9 +145,6 @@ class AttentionHessianAnalysis(Analysis):
 
     def statistics(self) -> list[Statistic]:
         return statistics(self.tables)
-
-    def claims(self) -> list[Claim]:
-        return claims(self.tables)
 
     def notes(self) -> list[str]:
         return unchecked("attention") if self.tables else []

@@ -1,4 +1,4 @@
-"""Report of the recovery: its figure and claims."""
+"""Report of the recovery: its figure, and what its statements read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.attention import newton_claims
+from experiments.attention import newton_values
 from experiments.attention.alternatives import NEWTON
 from experiments.attention.recovery import BLIND
 from experiments.attention.settings import AttentionNewton
-from runner.contract import Analysis, Claim, Figures
+from experiments.judged import JudgedAnalysis
+from runner.contract import Figures, Tables
 from runner.report.figures import COLOURS, panels
 from runner.stats.tables import chosen
 
@@ -23,6 +24,16 @@ OUTCOMES = (
     ("none", "no solution", "0.85", ""),
 )
 """Column, text, colour and hatch of what a start came to."""
+
+
+def sizes(table: pd.DataFrame) -> list[str]:
+    """Sizes by number of variables."""
+
+    def variables(size: str) -> tuple[int, str]:
+        n, d = (int(part) for part in size.split("x"))
+        return n * d, size
+
+    return sorted(set(table["size"]), key=variables)
 
 
 def outcomes(setup: AttentionNewton, recovery: pd.DataFrame) -> Figure:
@@ -55,7 +66,7 @@ def outcomes(setup: AttentionNewton, recovery: pd.DataFrame) -> Figure:
         ax.set_yticks(places, [names[origin] for origin in shares.index])
         ax.grid(False)
 
-    titles = {size: f"n × d = {size.replace('x', ' × ')}" for size in newton_claims.sizes(recovery)}
+    titles = {size: f"n × d = {size.replace('x', ' × ')}" for size in sizes(recovery)}
     return panels(
         titles,
         panel,
@@ -67,16 +78,17 @@ def outcomes(setup: AttentionNewton, recovery: pd.DataFrame) -> Figure:
     )
 
 
-class AttentionNewtonAnalysis(Analysis):
-    """Readings of the studies' tables, as far as they are stored."""
+class AttentionNewtonAnalysis(JudgedAnalysis):
+    """Figure and statements of the studies, as far as they are stored."""
 
     experiment: AttentionNewton
-    alternatives = NEWTON
+    functions = newton_values.FUNCTIONS
+    changes = NEWTON
 
     def figures(self) -> Figures:
         if "recovery" not in self.tables:
             return {}
         return {"outcomes": partial(outcomes, self.experiment, self.tables["recovery"])}
 
-    def claims(self) -> list[Claim]:
-        return newton_claims.claims(self.experiment, self.tables)
+    def judged(self) -> Tables:
+        return newton_values.judged(self.tables)

@@ -23,7 +23,7 @@ SECONDS = {"theorem": 0.5, "recovery": 1.5}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionHessian(c.Experiment):
+class AttentionHessian(Judged):
     """Attention, Sections G, H, I: how far the bounds are from what they bound, over random X, W,
     V of spectral norm R and |b| <= R^2 (Assumption G.1). The paper has no experiment; sizes, radii
     and searches are this project's."""
@@ -31,6 +31,7 @@ class AttentionHessian(c.Experiment):
     title = "Bounds on the Hessian of softmax attention against measured values"
     paper = "Attention"
     paper_seeds = tuple(range(42, 47))
+    claimed = "attention_hessian"
     reproduces = "Lemmas G.2-G.4, H.3-H.10, I.1-I.3; sharper constants"
     measure = "experiments.attention.measure:measure"
     analysis = "experiments.attention.hessian_report:AttentionHessianAnalysis"

@@ -6,7 +6,6 @@ import re
 import pandas as pd
 import pytest
 
-from experiments.attention.bounds import BOUNDS
 from experiments.paper_audit.papers import clauses
 from experiments.printed import KINDS, Said, said, statement_rows, statements, unchecked
 from runner import results
@@ -46,8 +45,6 @@ def decided(paper, s):
         return float(s.value) in printed if s.value else len(rows) > 0
     if s.kind == "table":
         return printed_in(s.experiment, s.row) >= tables(s.place) > set()
-    if s.kind == "row":  # of attention_hessian, made from the lemmas
-        return s.experiment == "attention_hessian" and s.row.removeprefix("lemma_") in BOUNDS
     if s.kind == "audit":
         return s.row in {clause.id for clause in clauses(AUDITS.get(paper, paper))}
     reason = s.kind in ("not checked", "left out") and not s.experiment and not s.value

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from experiments.attention.bounds import BOUNDS, point_value
-from experiments.attention.hessian_report import claims, statistics
+from experiments.attention.hessian_report import statistics
 from experiments.attention.measure import climb, draw, draw_raw, feasible
 from runner.contract import analyse
 from runner.run.config import build_job
 from tests.draws import seeded
-from tests.experiments.tables import measured_again, merged
+from tests.experiments.tables import claims_of, measured_again, merged
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +62,21 @@ def test_tables_cover_every_bound_and_repeat(setup, tables):
     pd.testing.assert_frame_equal(again, bounds.head(len(BOUNDS)))
 
 
-def test_claims_confirm_and_can_refute(tables):
-    assert {claim.name: claim.verdict for claim in claims(tables)} == {
+def test_claims_confirm_and_can_refute(setup, tables):
+    found = claims_of(setup, tables)
+    assert {name: claim.verdict for name, claim in found.items()} == {
         f"lemma_{name}": "confirmed" for name in BOUNDS
     }
+    assert all(found[f"lemma_{name}"].where == bound.place for name, bound in BOUNDS.items())
     bounds = tables["bounds"].copy()
     last = bounds.index[-1]
     for ratio, status, verdict in ((1.2, "ok", "refuted"), (0.5, "not finite", "inconclusive")):
         bounds.loc[last, ["ratio", "largest", "status"]] = [ratio, 1.2, status]
-        found = {claim.name: claim.verdict for claim in claims({"bounds": bounds})}
-        assert found[f"lemma_{bounds['bound'][last]}"] == verdict
-    assert claims({}) == []
+        found = claims_of(setup, {"bounds": bounds.copy()})
+        assert found[f"lemma_{bounds['bound'][last]}"].verdict == verdict
+    broken = claims_of(setup, {"bounds": bounds.assign(status="not finite")})
+    assert {claim.verdict for claim in broken.values()} == {"inconclusive"}
+    assert {claim.verdict for claim in claims_of(setup, {}).values()} == {"not run"}
 
 
 def test_exponents_are_fits(tables):
