@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from experiments.printed import Judged
 from runner import contract as c
 
 ARCHITECTURES = ("mlp", "convnet", "transformer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhiBlockDiagonal(c.Experiment):
+class PhiBlockDiagonal(Judged):
     """What a block-diagonal approximation of parameter curvature discards, Phi = 1 - sum_v
     |H_vv|_F^2 / |H|_F^2, exactly: dense float64 Hessians of small networks. The literature
     disputes it: an order-one error of block-diagonal curvature (layers), or near-block-diagonality
@@ -25,6 +26,7 @@ class PhiBlockDiagonal(c.Experiment):
     title = "Curvature that a block-diagonal approximation discards, exactly"
     paper = "DAG"
     paper_seeds = tuple(range(42, 47))
+    claimed = "phi_block_diagonal"
     reproduces = "nothing printed: couplings between layers, in parameter space"
     measure = "experiments.phi_block_diagonal.measure:measure"
     analysis = "experiments.phi_block_diagonal.report:PhiBlockDiagonalAnalysis"
@@ -55,13 +57,6 @@ class PhiBlockDiagonal(c.Experiment):
         help="checkpoints of full-batch Adam, from the initial network to the final one",
     )
     rate: float = c.setting(above=0)
-    order_one: float = c.report_only(
-        0.1, above=0, help='"order one" is read as: at least a tenth of the squared norm'
-    )
-    near: float = c.report_only(
-        0.1, above=0, help='"near block-diagonal" is read as: at most a tenth of the squared norm'
-    )
-    data_sets: int = c.report_only(3, above=0, help="seeds needed before a claim is decided")
 
     def __post_init__(self) -> None:
         super().__post_init__()
