@@ -39,8 +39,8 @@ it is the first commit in which a setting of this name had this value in any exp
 The default margin of printed numbers, ±25 %, was fixed in 3f8faa74: before the first results of
 Experiments 2 and 6, and after those of Experiments 1, 1b, 3, 3b, 4 and 5 (037520f1, fd663b37),
 which an older rule had scored. The level of rank tests, 0.01, and the share of the data sets that
-have to agree, 0.8, are defaults as well: for the three-layer network they were fixed in e4b1aade,
-before its first results.
+have to agree, 0.8, are defaults as well: for the three-layer and the scalar networks they were
+fixed in e4b1aade, before their first results.
 
 """
 

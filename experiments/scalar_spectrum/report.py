@@ -7,18 +7,20 @@ from typing import Any
 
 import pandas as pd
 
+from experiments.judged import JudgedAnalysis
 from experiments.printed import unchecked
-from experiments.scalar_spectrum import claims, figures as draw, training_figures, wedge_scale
-from experiments.scalar_spectrum.alternatives import ALTERNATIVES
+from experiments.scalar_spectrum import figures as draw, training_figures, values, wedge_scale
+from experiments.scalar_spectrum.alternatives import CHANGES
 from experiments.scalar_spectrum.settings import ScalarSpectrum
-from runner.contract import Analysis, Claim, Figures, redraws
+from runner.contract import Figures, Tables, redraws
 
 
-class ScalarSpectrumAnalysis(Analysis):
-    """Readings of the parts of the study that are stored."""
+class ScalarSpectrumAnalysis(JudgedAnalysis):
+    """Figures and statements of the parts of the study that are stored."""
 
     experiment: ScalarSpectrum
-    alternatives = ALTERNATIVES
+    functions = values.FUNCTIONS
+    changes = CHANGES
 
     def _stored(self, table: str) -> bool:
         return len(self.tables.get(table, ())) > 0
@@ -45,12 +47,11 @@ class ScalarSpectrumAnalysis(Analysis):
                 made[name] = pairs.of(self.tables["pairs"], "part")
         return dict(sorted(made.items()))
 
-    def claims(self) -> list[Claim]:
-        made = claims.claims(self.experiment, self.tables)
-        return wedge_scale.with_fit(made, self.tables.get("wedge_scale"))
+    def judged(self) -> Tables:
+        return values.judged(self.experiment, self.tables)
 
     def measured(self) -> pd.DataFrame | None:
-        return claims.measured(self.experiment, self.tables)
+        return values.measured(self.experiment, self.tables)
 
     def notes(self) -> list[str]:
         return unchecked("scalar_spectrum") if self.tables else []

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+from experiments.printed import Judged
 from runner import contract as c
 from runner.kinds.metric import SpectrumMetric
 from runner.kinds.model import ScalarModel
@@ -22,7 +23,7 @@ STARTS = ("small", "large")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalarSpectrum(c.Experiment):
+class ScalarSpectrum(Judged):
     """Scalar spectrum: Hessian eigenvalues of one-hidden-layer scalar networks in closed form.
     Figs. 1-3, the phases of training, Theorem 6; beyond the paper, the edge of stability at widths
     up to 10^6. The paper gives few of its settings: those marked "not in the paper" are ours."""
@@ -30,6 +31,7 @@ class ScalarSpectrum(c.Experiment):
     title = "Closed-form Hessian spectra of scalar networks"
     paper = "Scalar spectrum"
     paper_seeds = tuple(range(42, 47))
+    claimed = "scalar_spectrum"
     reproduces = "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"
     measure = "experiments.scalar_spectrum.measure:measure"
     analysis = "experiments.scalar_spectrum.report:ScalarSpectrumAnalysis"
@@ -92,12 +94,6 @@ class ScalarSpectrum(c.Experiment):
     large_scale: float = c.setting(above=0)
     diverged: float = c.setting(
         above=0, help="loss over its initial value at which a run is given up"
-    )
-    share: float = c.report_only(
-        0.8, above=0, at_most=1, help="of the seeds that must agree before a claim is decided"
-    )
-    runs: int = c.report_only(
-        3, above=0, help="fewer seeds leave a claim about random starts inconclusive"
     )
     model: ScalarModel = c.since(ScalarModel())
     metric: SpectrumMetric = c.since(SpectrumMetric())

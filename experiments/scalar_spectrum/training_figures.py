@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from experiments.scalar_spectrum.figures import NAMES, look
-from experiments.scalar_spectrum.training_claims import paired_steps
+from experiments.scalar_spectrum.values import paired_steps
 from experiments.scalar_spectrum.wedge_scale import wedge_name
 from runner.contract import Tables
 from runner.report.figures import COLOURS, DASHES, panels

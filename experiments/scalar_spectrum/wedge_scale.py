@@ -10,7 +10,6 @@ looking at them: *fitted*, never evidence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,19 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.printed import statements
 from experiments.scalar_spectrum.network import Network, default_weights, descend
 from experiments.scalar_spectrum.settings import ScalarSpectrum
-from runner.contract import Cell, Claim, Context, Table, Tables
+from runner.contract import Cell, Context, Table, Tables
 from runner.data.synthetic import wedge
 from runner.report.figures import COLOURS, DASHES, MARKERS, panels
-from runner.stats.intervals import joined
 from runner.stats.tables import chosen
 
 STEPS = 5000
 STILL = 1e-4
 """A run ends after so many steps, or once ⟨w,v⟩ is so near θ*, relative to it."""
-WIGGLES = 3
-"""Changes of sign that count as wiggling."""
 LAST = 10
 """Values at the end that show where a run stays."""
-FIG3 = "Section 2, Fig. 3"
 PATTERNS = {
     "turns_positive": "λ₂ changes sign once, stays positive",
     "wiggles": "λ₂ wiggles around zero",
@@ -98,7 +94,7 @@ def _run(
 def shape(second: Sequence[float]) -> dict[str, float]:
     """first, lowest, highest and last (that is not zero on the run's scale), and the changes of
     sign."""
-    if not second:
+    if not len(second):
         names = ("first", "lowest", "highest", "last", "changes")
         return dict.fromkeys(names, float("nan"))
     values = np.asarray(second)
@@ -139,7 +135,8 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     once = runs["changes"] == 1
     settled = runs["status"] == "settled"
     stays = (runs["last"] > 0) & settled
-    return runs.assign(turns_positive=once & stays, wiggles=runs["changes"] >= WIGGLES)
+    wiggles = runs["changes"].map(statements("scalar_spectrum")["wiggles"].holds)
+    return runs.assign(turns_positive=once & stays, wiggles=wiggles)
 
 
 def shares(table: pd.DataFrame) -> pd.DataFrame:
@@ -158,24 +155,15 @@ def best(runs: pd.DataFrame) -> tuple[float, float]:
     return max(highest.index), by_scale.max()
 
 
-def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]:
-    """The claims about Fig. 3's run at the low rate, with what the fitted scale gives in the
-    detail; verdicts stay."""
-    if table is None or not len(table):
-        return list(claims)
+def fitted(table: pd.DataFrame) -> str:
+    """What the scale that gives most runs as Fig. 3 says, at the low rate, gives."""
     runs = shown(table)
     sigma, _ = best(runs)
-    fitted = chosen(runs, sigma=sigma)["turns_positive"]
-    mark = (
-        f"fitted: at the printed rate {int(fitted.sum())} of {len(fitted)} runs with data of scale "
-        f"σ = {sigma:g}"
+    of_scale = chosen(runs, sigma=sigma)["turns_positive"]
+    return (
+        f"fitted: at the printed rate {int(of_scale.sum())} of {len(of_scale)} runs with data of "
+        f"scale σ = {sigma:g}"
     )
-    made = []
-    for claim in claims:
-        if claim.where == FIG3 and claim.name == "turns_positive":
-            claim = replace(claim, detail=joined(claim.detail, mark))
-        made.append(claim)
-    return made
 
 
 def figure(tables: Tables) -> Figure:

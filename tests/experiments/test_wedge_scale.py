@@ -3,7 +3,6 @@
 import pytest
 
 from experiments.scalar_spectrum import wedge_scale
-from runner.contract import Claim
 from runner.run.config import build_job
 from tests.experiments.tables import merged
 
@@ -30,10 +29,6 @@ def test_shape_of_a_run():
     assert wedge_scale.shape([])["first"] != wedge_scale.shape([])["first"]
 
 
-def test_the_fit_is_a_mark_and_no_verdict(table):
-    claim = Claim("turns_positive", "…", wedge_scale.FIG3, "not comparable")
-    other = Claim("else", "…", "Section 1", "confirmed")
-    one, two = wedge_scale.with_fit([claim, other], table)
-    assert one.verdict == "not comparable" and two is other
-    assert one.detail.startswith("fitted: at the printed rate")
-    assert wedge_scale.with_fit([claim], None) == [claim]
+def test_the_fit_says_its_scale(table):
+    found = wedge_scale.fitted(table)
+    assert found.startswith("fitted: at the printed rate") and found.endswith("σ = 0.05")
