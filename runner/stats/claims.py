@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner.contract import Claim, Statement, Verdict
-from runner.stats.intervals import FEWEST_SEEDS, NAN, joined, lost_text, withheld
+from runner.stats.intervals import FEWEST_SEEDS, NAN, joined, withheld
 
 RARE = 0.05
 """A printed result that fewer than one draw in twenty gives is not put down to chance."""
@@ -111,12 +111,6 @@ def _part(name: str, part: str) -> str:
     if part == WHOLE:
         return name
     return part if name in part else f"{name} {part}"
-
-
-def with_lost(made: Claim, lost: int, total: int, what: str = "") -> Claim:
-    """A claim that reads the finite ones of `total` values; what: they are, in a word."""
-    detail = joined(lost_text(lost, total, what), made.detail)
-    return replace(made, verdict=withheld(made.verdict, lost), detail=detail)
 
 
 def incomplete(made: Claim, missing: Sequence[str]) -> Claim:

@@ -45,7 +45,6 @@ from runner.stats.claims import (
     overall as overall,
     together as together,
     verdict_of_data_sets as verdict_of_data_sets,
-    with_lost as with_lost,
 )
 from runner.stats.evidence import (
     Evidence as Evidence,
