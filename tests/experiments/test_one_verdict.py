@@ -32,6 +32,13 @@ ws_bound | Theorem 7 | ws.theorem7 | along rays; to the letter
 ws_bound | tighter than Chebyshev's | ws.theorem1 | a comparison of inequalities; the bound
 ws_bound | tighter than Chebyshev's | ws.discussion.square | a comparison; a direction
 ws_bound | tighter than Chebyshev's | ws.discussion.trace | a comparison; a direction
+attention_hessian | lemma_G.2.3 | attention.g.2.part_1 | another part
+attention_hessian | lemma_G.2.3 | attention.g.2.part_2 | another part
+attention_hessian | lemma_G.2.3 | attention.g.2.part_4 | another part
+attention_hessian | lemma_G.2.3 | attention.g.2.part_5 | another part
+attention_hessian | lemma_G.2.3 | attention.g.2.part_6 | another part
+attention_hessian | lemma_G.2.3 | attention.g.2.part_3 | the size of b; b from above alone
+scalar_spectrum | wiggles | bulk_multiplicity | changes of sign; eigenvalues
 attention_newton | time of an iteration | attention.theorem_j.1.loss | another clause
 attention_newton | time of an iteration | attention.theorem_j.1.convexity | another clause
 attention_newton | time of an iteration | attention.theorem_j.1.convergence | another clause
