@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.contract import SettingError, one_of, setting
+from runner.files import write_bytes
 from runner.run.keys import Keys
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def judge_command(call: Call) -> int:
     out = Path(keys.out)
     out.mkdir(parents=True, exist_ok=True)
     text = markdown(found)
-    found.to_csv(out / "verdicts.csv", index=False)
-    (out / "verdicts.md").write_text(text, encoding="utf-8")
+    write_bytes(out / "verdicts.csv", found.to_csv(index=False).encode())
+    write_bytes(out / "verdicts.md", text.encode())
     print(text, end="")
     return int(found["verdict"].isin(AGAINST).any())
 

@@ -25,9 +25,7 @@ exp2_bottleneck | rank bound, mean | dag.prop31 | the mean over a batch; one exa
 exp2_bottleneck | rank bound, mean | dag.prop31.text | the mean over a batch; one example
 exp3_stochastic | discrepancy at init | abs_rel_discrepancy_percent | the largest; one activation
 exp3_stochastic | discrepancy at the end | abs_rel_discrepancy_percent | the largest; one activation
-exp6_resnet18 | gap of the SiLU ResNet at init | C | a gap; a coupling
 hsr_gradient | Proposition 1 | hsr.proposition1 | at fixed weights; to the letter
-scalar_spectrum | normalising_sharpens | outliers | a factor; a count
 ws_bound | Theorem 7 | ws.theorem7 | along rays; to the letter
 ws_bound | tighter than Chebyshev's | ws.theorem1 | a comparison of inequalities; the bound
 ws_bound | tighter than Chebyshev's | ws.discussion.square | a comparison; a direction
@@ -38,7 +36,6 @@ attention_hessian | lemma_G.2.3 | attention.g.2.part_4 | another part
 attention_hessian | lemma_G.2.3 | attention.g.2.part_5 | another part
 attention_hessian | lemma_G.2.3 | attention.g.2.part_6 | another part
 attention_hessian | lemma_G.2.3 | attention.g.2.part_3 | the size of b; b from above alone
-scalar_spectrum | wiggles | bulk_multiplicity | changes of sign; eigenvalues
 attention_newton | time of an iteration | attention.theorem_j.1.loss | another clause
 attention_newton | time of an iteration | attention.theorem_j.1.convexity | another clause
 attention_newton | time of an iteration | attention.theorem_j.1.convergence | another clause

@@ -142,9 +142,10 @@ class Reports:
 
     def metrics_at(self, experiment, s):
         """Metrics of the experiment's scorecard with a printed value that is the statement's number
-        or limit."""
+        or limit; a limit that we chose is printed nowhere."""
         values = [(s.number, s.rounding)] if not math.isnan(s.number) else []
-        values += [(v, 0.0) for v in (s.low, s.high) if math.isfinite(v) and v not in (0, 1)]
+        limits = () if s.chosen else (s.low, s.high)
+        values += [(v, 0.0) for v in limits if math.isfinite(v) and v not in (0, 1)]
         found = set()
         for value, half in values:
             if half <= ROUGH * abs(value):

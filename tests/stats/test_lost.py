@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.dag.protocol.scores import jackknife
 from runner import stats
 from runner.stats import judge
 from runner.stats.intervals import Part, Sample, lost_text
 from runner.stats.judge import Evidence
 from runner.stats.scorecard import scorecard
+from runner.stats.statements import judge as decided_rows
 from tests.slow import slow
 from tests.stats.test_judge import says
 
@@ -80,8 +80,10 @@ def mean_of(values):
 
 
 def of_jackknife(values):
-    means = jackknife(pd.DataFrame({"x": values}), lambda table: float(table["x"].mean()))
-    return judged(judge.bound, ABOVE, means)
+    row = says(table="t", quantity="x.start", along="d", over="jackknife", test="bound", low=0.5)
+    table = pd.DataFrame({"seed": range(len(values)), "d": 1, "x": values})
+    (made,) = decided_rows([row], {"t": table})
+    return made.verdict, made.detail
 
 
 JUDGES = {

@@ -5,7 +5,6 @@ shown.
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,12 +12,10 @@ from matplotlib.figure import Figure
 from experiments.three_layer.drawing import STYLES, band, dots, line
 from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES
 from experiments.three_layer.hsr_gradient.values import spectrum_columns
+from experiments.three_layer.study import Study
 from runner.contract import Tables
 from runner.report import figures as draw
 from runner.stats.tables import chosen, first_seed
-
-if TYPE_CHECKING:
-    from experiments.three_layer.hsr_gradient.report import HsrGradientAnalysis as Study
 
 OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 FIXED = {"dimension": ("samples", "I"), "samples": ("dimension", "D")}
@@ -102,16 +99,15 @@ def agreement(tables: Tables) -> Figure:
     )
 
 
-def influence(study: Study) -> Figure:
+def influence(study: Study, fixed: int) -> Figure:
     """Fig. 4: |δ_i| of a sample against the norm of its contribution to a gradient, one trained
-    network; last row: the limit of Proposition 1.
+    network; last row: the limit of Proposition 1. fixed: the sample j of a pair.
     """
     rows = first_seed(study.tables["influence"])
     rows = chosen(rows, start=rows["start"].min())
     limit = first_seed(study.tables["vanishing_error"])
     seed = rows["seed"].iloc[0]
     start = rows["start"].iloc[0]
-    fixed = study.experiment.fixed_sample
     names = {"trace": "tr H", "pair": f"tr H², j = {fixed}", "bound": "the bound"}
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:

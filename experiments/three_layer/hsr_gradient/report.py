@@ -128,7 +128,10 @@ class HsrGradientAnalysis(Study):
         makers = {
             "cost": ("fig02_time", redraws("Fig. 2", figures.time, self)),
             "agreement": ("fig03_agreement", redraws("Fig. 3", figures.agreement, tables)),
-            "influence": ("fig04_influence", redraws("Fig. 4", figures.influence, self)),
+            "influence": (
+                "fig04_influence",
+                redraws("Fig. 4", figures.influence, self, self.experiment.fixed_sample),
+            ),
             "covariance": ("fig05_covariance", redraws("Fig. 5", figures.covariance, tables)),
             "terms": ("fig06_terms", redraws("Fig. 6", figures.terms, self)),
             "bound_descent": (

@@ -14,20 +14,22 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS
+from experiments.three_layer.hsr_regularization.settings import (
+    GROUPS,
+    NAMES,
+    PAIRS,
+    HsrRegularization,
+)
 from experiments.three_layer.settings import STOP_RULES
-from experiments.three_layer.study import data_sets
+from experiments.three_layer.study import Study, data_sets
 from runner import stats
 from runner.stats import Statistic
 from runner.stats.tables import chosen
-
-if TYPE_CHECKING:
-    from experiments.three_layer.hsr_regularization.report import HsrRegularizationAnalysis
 
 POLISHED = "polished"
 """In the column `reading` of endpoints: descents of the first reading, continued."""
@@ -79,11 +81,17 @@ def mark_of(protocol: str, reading: str, first: str) -> str:
     return f"{protocol} {POLISHED if reading == POLISHED else 'second half'}"
 
 
+class RegularizationStudy(Study):
+    """A study whose settings are those of the regularisation."""
+
+    experiment: HsrRegularization
+
+
 @dataclass(frozen=True, eq=False)
 class Variant:
     """One protocol under one reading of the stop rule, or POLISHED."""
 
-    study: HsrRegularizationAnalysis
+    study: RegularizationStudy
     protocol: str
     reading: str
 
@@ -135,7 +143,7 @@ class Variant:
         return [test for (n, group), test in found if n == name and group.startswith(begins)]
 
 
-def variants(study: HsrRegularizationAnalysis) -> list[Variant]:
+def variants(study: RegularizationStudy) -> list[Variant]:
     """The variants with endpoints, in the order of the settings."""
     if "endpoints" not in study.tables:
         return []
@@ -170,7 +178,7 @@ def _columns_of(rows: pd.DataFrame, quantity: str, methods: Iterable[str]) -> pd
     return table.reindex(columns=list(methods))
 
 
-def tests(study: HsrRegularizationAnalysis) -> Keyed:
+def tests(study: RegularizationStudy) -> Keyed:
     """Every test of every variant, without Holm's correction."""
     for variant in variants(study):
         for starts, quantity in product(GROUPS, FIGURES):

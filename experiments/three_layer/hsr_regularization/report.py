@@ -13,7 +13,7 @@ from experiments.printed import unchecked
 from experiments.three_layer.alternatives import REGULARIZATION
 from experiments.three_layer.hsr_regularization import analysis, figures, network_figures, values
 from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
-from experiments.three_layer.study import Study, tests_of_data_sets
+from experiments.three_layer.study import tests_of_data_sets
 from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 
@@ -21,7 +21,7 @@ CALIBRATED = "the stop ratio was chosen by these numbers"
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")
 
 
-class HsrRegularizationAnalysis(Study):
+class HsrRegularizationAnalysis(analysis.RegularizationStudy):
     """The stored data sets; a protocol under a reading of the stop rule is a variant."""
 
     experiment: HsrRegularization
