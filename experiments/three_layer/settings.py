@@ -25,24 +25,3 @@ class ThreeLayerStudy(Judged):
     model: ThreeLayerModel = c.since(ThreeLayerModel())
     metric: WsBoundMetric = c.since(WsBoundMetric())
     training: DescentTraining
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecidedStudy(ThreeLayerStudy):
-    """A study with settings that say how its claims are decided."""
-
-    level: float = c.report_only(
-        0.01, above=0, below=1, help="of the tests; 0.01 is the paper's one star"
-    )
-    share: float = c.report_only(
-        0.8,
-        above=0,
-        below=1,
-        help=(
-            "of the data sets that must agree before a claim is decided; of the "
-            "points of each, where a claim is about all"
-        ),
-    )
-    data_sets: int = c.report_only(
-        3, above=0, help="fewer of them leave a claim about data inconclusive"
-    )

@@ -38,12 +38,13 @@ class Statement:
     unit of its last printed digit (a statement has limits or a number). margin: how far a value may
     lie from `number` and still be the same, NaN for the default of `judge.margin_of`. least, most:
     what the quantity can be at all (a share is in [0, 1]); an interval does not go beyond. level,
-    sign: of a rank test and of the effect; share: of the data sets that have to show it; fewest:
-    seeds or data sets that decide. spread: only the spread over seeds decides, even on the paper's
-    own networks. shown: quantity whose value is shown, where it is not the one that decides;
-    remark: name of a function of the rows whose text is added. variant, decides: names of this
-    reading (a template, as parts) and of the one that decides; "" where all of them do. readings:
-    the others.
+    sign: of a rank test and of the effect. opposite, tie: of the value of a data set, from where on
+    it shows the opposite, and where it says nothing for either; share: of the data sets that have
+    to show it; fewest: seeds or data sets that decide. spread: only the spread over seeds decides,
+    even on the paper's own networks. shown: quantity whose value is shown, where it is not the one
+    that decides; remark: name of a function of the rows whose text is added. variant, decides:
+    names of this reading (a template, as parts) and of the one that decides; "" where all of them
+    do. readings: the others.
 
     What is known of it. reason: why we chose these limits, '' where they are printed; history: what
     they were before they were changed with the result in view; fixed: the commit that fixed them,
@@ -88,6 +89,8 @@ class Statement:
     most: float = math.inf
     level: float = 0.01
     sign: int = 0
+    opposite: float = NAN
+    tie: float = NAN
     share: float = 0.8
     fewest: int = 3
     spread: bool = False
@@ -109,6 +112,12 @@ class Statement:
     errata: str = ""
     contradicted: bool = False
     alternative: str = ""
+
+    def reversed(self, value: float) -> bool:
+        """Whether a value is as far from the limits as `opposite`."""
+        if math.isfinite(self.low):
+            return value <= self.opposite
+        return value >= self.opposite
 
     @property
     def threshold(self) -> str:

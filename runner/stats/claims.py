@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner.contract import Claim, Statement, Verdict
@@ -129,15 +129,6 @@ def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
     return replace(made, verdict=verdict, detail=detail, variants=parts, seeds_needed=needed)
 
 
-def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:
-    """One row for each name among (variant, claim), in the order in which the names first occur
-    (`together`)."""
-    by_name: dict[str, dict[str, Claim]] = {}
-    for variant, made in claims:
-        by_name.setdefault(made.name, {})[variant] = made
-    return [together(variants, main) for variants in by_name.values()]
-
-
 def minor_error(made: Claim, where: str) -> Claim:
     """A refuted claim about a statement that the errata list as a minor error; any other as it is.
 
@@ -227,7 +218,11 @@ def finding_of(value: float, statement: Statement) -> str:
     """What a data set shows whose quantity is `value`."""
     if not math.isfinite(value):
         return LOST
-    return "yes" if statement.holds(value) else "no"
+    if value == statement.tie:
+        return "inconclusive"
+    if statement.holds(value):
+        return "yes"
+    return "opposite" if statement.reversed(value) else "no"
 
 
 def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from runner.contract import Claim, Statement
 from runner.contract.records import Statistic
@@ -18,14 +17,6 @@ from runner.stats.claims import (
     verdict_of_data_sets,
 )
 from runner.stats.intervals import joined
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-def by_seed(table: pd.DataFrame, of: Callable[[pd.DataFrame], float]) -> dict[int, float]:
-    """seed -> of(rows of that seed), in the order of the seeds."""
-    return {int(str(seed)): of(rows) for seed, rows in table.groupby("seed", sort=True)}
 
 
 def median(values: Mapping[int, float]) -> float:
@@ -226,55 +217,6 @@ class DataSets:
         listed = ", ".join(f"{value:.3g}" for value in values.values())
         detail = f"values {listed}" if values else ""
         return self.claim(statement, findings, values, threshold or statement.threshold, detail)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """`DataSets` whose tests are found by name. group: the variant, with which the groups of its
-    tests begin; tests: (name, group) -> Holm-corrected test."""
-
-    rule: DataSetRule
-    level: float
-    group: str = ""
-    tests: Mapping[tuple[str, str], Statistic] = field(default_factory=dict)
-
-    @property
-    def _sets(self) -> DataSets:
-        return DataSets(self.rule, self.level)
-
-    def of_seeds(self, name: str) -> dict[int, Statistic]:
-        """Seed -> the test of this name in that data set."""
-        prefix = f"{self.group} seed=" if self.group else "seed="
-        tests = {}
-        for (test_name, group), test in self.tests.items():
-            seed = group.removeprefix(prefix)
-            if test_name == name and group.startswith(prefix) and seed.isdigit():
-                tests[int(seed)] = test
-        return tests
-
-    def claim(self, statement: Statement, *arguments: Any) -> Claim:
-        """See `DataSets`."""
-        return self._sets.claim(statement, *arguments)
-
-    def tested(self, statement: Statement, name: str, *, sign: int) -> Claim:
-        """See `DataSets`."""
-        return self._sets.tested(statement, self.of_seeds(name), sign=sign)
-
-    def unrelated(self, statement: Statement, name: str) -> Claim:
-        """See `DataSets`."""
-        return self._sets.unrelated(statement, self.of_seeds(name))
-
-    def unharmed(self, statement: Statement, name: str) -> Claim:
-        """See `DataSets`."""
-        return self._sets.unharmed(statement, self.of_seeds(name))
-
-    def within(self, statement: Statement, name: str) -> Claim:
-        """See `DataSets`."""
-        return self._sets.within(statement, self.of_seeds(name))
-
-    def compared(self, statement: Statement, *arguments: Any) -> Claim:
-        """See `DataSets`."""
-        return self._sets.compared(statement, *arguments)
 
 
 def _effects(tests: Mapping[int, Statistic]) -> str:

@@ -38,7 +38,6 @@ from runner.stats.claims import (
     claim as claim,
     contradicted as contradicted,
     data_sets_needed as data_sets_needed,
-    gathered as gathered,
     incomplete as incomplete,
     minor_error as minor_error,
     one_draw as one_draw,
@@ -46,11 +45,7 @@ from runner.stats.claims import (
     together as together,
     verdict_of_data_sets as verdict_of_data_sets,
 )
-from runner.stats.evidence import (
-    Evidence as Evidence,
-    by_seed as by_seed,
-    median as median,
-)
+from runner.stats.evidence import DataSets as DataSets, median as median
 from runner.stats.intervals import (
     EQUIVALENCE as EQUIVALENCE,
     FEWEST_SEEDS as FEWEST_SEEDS,

@@ -3,6 +3,7 @@
 `judge` knows no experiment, no store and no paper. What it must know of a table is in the table:
 `seed`; `images`, of which number 0 is the paper's own set; `same`, whether a row is of the paper's
 own network and images with nothing random left, so that its value alone decides (`judge.bound`);
+`rival`, whether it is of a reading that counts as much as the one that decides (`_disputed`);
 a column "X without probes", with which only the scatter of the probes decides (`judge.number`).
 """
 
@@ -43,6 +44,8 @@ from runner.stats.rows import RowError, fields_of, named
 from runner.stats.tests import holm, mann_whitney, spearman, wilcoxon
 
 SAME = "same"
+RIVAL = "rival"
+BOTH = {"confirmed", "refuted"}
 OPEN = ("confirmed", "refuted", "inconclusive")
 """Verdicts that count for or against."""
 
@@ -75,8 +78,9 @@ def decided(row: Statement, tables: Tables, functions: Functions) -> Claim:
     named(f"{row.name}, test", row.test, (*TESTS, *STATED, *functions.decisions))
     if row.test in functions.decisions:
         return functions.decisions[row.test](row, tables)
-    if row.test in STATED and not row.quantity:
+    if row.test in STATED and not row.table:
         return STATED[row.test](row, NAN, "")
+    rivals = set()
     parts: dict[str, dict[str, Claim]] = {}
     for reading in (row, *row.readings):
         table = rows_of(reading, tables)
@@ -88,12 +92,25 @@ def decided(row: Statement, tables: Tables, functions: Functions) -> Claim:
             if reading.parts in of_variant:
                 raise RowError(f"{row.name}, parts: expected names that tell {name!r} apart")
             of_variant[reading.parts] = decided_by(reading, part, functions)
+            if RIVAL in part and part[RIVAL].eq(True).all():
+                rivals.add(name)
     variants = {name: _of_parts(of_variant) for name, of_variant in parts.items()}
     if not variants:
         return decided_by(row, rows_of(row, tables), functions)
     if set(variants) == {""}:
         return variants[""]
-    return together(variants, main=row.decides or None)
+    made = together(variants, main=row.decides or None)
+    return _disputed(row, made, [variants[name].verdict for name in rivals])
+
+
+def _disputed(row: Statement, made: Claim, rivals: Sequence[Verdict]) -> Claim:
+    """A claim, or where a reading that counts as much says the opposite none, for the reason in
+    `disputed`."""
+    if not row.disputed or BOTH - {made.verdict, *rivals}:
+        return made
+    text = joined(f"{made.verdict}, and the opposite in another reading", row.disputed)
+    detail = joined(made.detail, text)
+    return replace(made, verdict="not comparable", detail=detail, seeds_needed=NAN)
 
 
 def _of_parts(claims: Mapping[str, Claim]) -> Claim:
@@ -107,6 +124,10 @@ def decided_by(row: Statement, table: pd.DataFrame, functions: Functions) -> Cla
     """The verdict of a row's test on these rows, with its remark about them."""
     if row.test in OF_TESTS:
         made = OF_TESTS[row.test](row, tests_of(row, table))
+    elif row.test in STATED and not row.quantity and len(table):
+        made = STATED[row.test](row, NAN, "")
+    elif row.test in STATED and not row.quantity:
+        made = claim(row, "not run", detail="nothing measured")
     else:
         made = _by_values(row, table, functions)
     if not row.remark or table.empty:
@@ -143,7 +164,7 @@ def finished(row: Statement, made: Claim) -> Claim:
         made = contradicted(made, row.errata)
     elif row.errata:
         made = minor_error(made, row.errata)
-    if row.disputed and {"confirmed", "refuted"} <= set(made.variants.values()):
+    if row.disputed and not row.decides and set(made.variants.values()) >= BOTH:
         detail = joined(made.detail, row.disputed)
         made = replace(made, verdict="not comparable", detail=detail, seeds_needed=NAN)
     if row.not_comparable and made.verdict in OPEN:

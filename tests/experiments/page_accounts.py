@@ -7,6 +7,7 @@ import numpy as np
 from scipy.stats import mannwhitneyu, wilcoxon
 
 import tests.experiments.page_values as v
+from runner.contract import Statement
 from tests.experiments.page_numbers import Says
 from tests.experiments.stored import SEEDS, manifest, rows, table
 
@@ -470,6 +471,8 @@ def ws_bound():
     starts = v.setting("training/descent", "starts")
     train, (few, many) = (v.setting("dataset/gaussian", key) for key in ("train", "test"))
     of = {key: v.setting("experiment/ws_bound", f"experiment.{key}") for key in WS_SETTINGS}
+    tight = v.said("ws_bound", "tightness", "high")
+    critical = v.said("ws_bound", "critical points", "low")
     search = table("ws_bound", "search")
     stops = search.groupby(search.activation == "sigmoid")[["beyond_limit", "converged"]].sum()
     led = v.led(hidden=3)
@@ -503,12 +506,12 @@ def ws_bound():
         ),
         Says(
             'The criteria {} ("tight") and {} ("critical points") are ours',
-            (of["tight"], of["share"]),
+            (tight, critical),
         ),
         cost("ws_bound"),
         Says(
             'N = 3, median (criterion: ≤ {}) | "close" | {} |',
-            (of["tight"], v.median_of_data_sets(v.tightness, ends)),
+            (tight, v.median_of_data_sets(v.tightness, ends)),
         ),
         Says("| right | {}, {}, {}, {} | [errata]", v.with_notation("WS bound")),
         Says(
@@ -535,7 +538,7 @@ def ws_bound():
         Says("largest of {} paths | λ_sup → 0 | {} |", (10, v.left_of_the_bound())),
         Says(
             "(criterion: ≥ {}) | all, up to a small threshold (Appendix C) | {} |",
-            (of["share"], float(share.median())),
+            (critical, float(share.median())),
         ),
         Says(
             "{} of {} searches run to infinity while the loss",
@@ -577,7 +580,7 @@ def ws_bound():
             (
                 *(many, len(gains["stopped"]), float(gains["stopped"].mean())),
                 v.rounded(wilcoxon(gains["stopped"]).pvalue, 2),
-                *(of["level"], float(gains["polished"].mean())),
+                *(Statement.level, float(gains["polished"].mean())),
                 v.rounded(wilcoxon(gains["polished"]).pvalue, 2),
             ),
         ),
@@ -609,7 +612,7 @@ def ws_bound():
 
 
 WS_SETTINGS = (
-    *("hidden", "printed_ratio", "rate", "trace_axis", "square_axis", "tight", "share", "level"),
+    *("hidden", "printed_ratio", "rate", "trace_axis", "square_axis"),
     "penalty",
     "far",
 )

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 
@@ -21,7 +20,7 @@ from runner.stats.intervals import (
     seeds_to_compare,
     welch,
 )
-from runner.stats.judge import Evidence, by_seed, median
+from runner.stats.judge import DataSets, median
 from runner.stats.score import z_of
 from tests.errors import refusal
 
@@ -329,24 +328,17 @@ def test_the_scatter_of_few_probes_has_as_many_degrees_of_freedom_as_errors_less
         assert found.verdict == verdict
 
 
+SETS = DataSets(judge.DataSetRule(0.8, 3), 0.01)
+
+
 def evidence(*tests, p_min=0.001, **kept):
     """One test a data set: (p, effect)."""
-    kind = {"name": "t", "kind": "mann_whitney"}
-    rows = {}
-    for i, (p, effect) in enumerate(tests):
-        test = Statistic(**kind, p=p, p_holm=p, effect=effect, p_min=p_min, **kept)
-        rows["t", f"protocol=fitted seed={i}"] = test
-    other = Statistic(**kind, p=0.9, p_min=0.001)
-    rows["t", "protocol=fitted activation=tanh seed=0"] = other
-    return Evidence(judge.DataSetRule(0.8, 3), 0.01, "protocol=fitted", rows)
+    about = {"name": "t", "kind": "mann_whitney", "p_min": p_min, **kept}
+    return {i: Statistic(p=p, p_holm=p, effect=e, **about) for i, (p, e) in enumerate(tests)}
 
 
 def by_tests(*tests, sign=1, **kept):
-    return evidence(*tests, **kept).tested(says(), "t", sign=sign)
-
-
-def test_only_tests_of_the_variant_are_counted():
-    assert list(evidence((0.001, 0.5), (0.2, 0.1)).of_seeds("t")) == [0, 1]
+    return SETS.tested(says(), evidence(*tests, **kept), sign=sign)
 
 
 def test_the_sign_of_a_test_decides():
@@ -375,16 +367,14 @@ def test_missing_points_are_tried_at_their_worst_and_best(effect_least, others, 
     """One data set of several has missing points: with them at their worst it shows the effect,
     none, or the opposite. Four of five have to show it, none the opposite."""
     kept = evidence(*[(0.001, 0.5)] * (others + 1))
-    name = ("t", "protocol=fitted seed=0")
-    open_test = replace(kept.tests[name], effect_least=effect_least, **LOST_POINTS)
-    found = replace(kept, tests={**kept.tests, name: open_test}).tested(says(), "t", sign=1)
-    assert found.verdict == verdict
+    open_test = replace(kept[0], effect_least=effect_least, **LOST_POINTS)
+    assert SETS.tested(says(), {**kept, 0: open_test}, sign=1).verdict == verdict
 
 
 def test_tests_that_cannot_reach_the_level_are_inconclusive():
     found = by_tests(*[(0.0625, 1.0)] * 5, p_min=0.0625)
     assert found.verdict == "inconclusive" and "5 inconclusive" in found.detail
-    assert Evidence(judge.DataSetRule(), 0.01).tested(says(), "t", sign=1).verdict == "not run"
+    assert SETS.tested(says(), {}, sign=1).verdict == "not run"
 
 
 @pytest.mark.parametrize(
@@ -393,7 +383,7 @@ def test_tests_that_cannot_reach_the_level_are_inconclusive():
 )
 def test_shifts_against_limits(low, high, verdict):
     rows = evidence(*[(0.5, 0.0)] * 3, shift=0.0, shift_low=low, shift_high=high)
-    assert rows.within(says(low=-0.1, high=0.1), "t").verdict == verdict
+    assert SETS.within(says(low=-0.1, high=0.1), rows).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -409,21 +399,20 @@ def test_shifts_against_limits(low, high, verdict):
 )
 def test_absence_is_refuted_by_significance_alone(method, p, effect, verdict):
     rows = evidence(*[(p, effect)] * 5)
-    assert getattr(rows, method)(says(), "t").verdict == verdict
+    assert getattr(SETS, method)(says(), rows).verdict == verdict
 
 
 def test_absence_is_not_confirmed_without_power():
-    found = evidence(*[(0.5, 0.2)] * 5, p_min=0.5).unrelated(says(), "t")
+    found = SETS.unrelated(says(), evidence(*[(0.5, 0.2)] * 5, p_min=0.5))
     assert found.verdict == "inconclusive"
 
 
 def test_numbers_of_data_sets():
-    table = pd.DataFrame({"seed": [1, 1, 2, 3], "x": [1.0, 3.0, 2.0, math.nan]})
-    values = by_seed(table, lambda rows: float(rows["x"].mean()))
-    assert values[1] == values[2] == 2.0 and median(values) == 2.0
+    values = {1: 2.0, 2: 2.0, 3: math.nan}
+    assert median(values) == 2.0
     limits = says(high=2.5)
-    assert evidence().compared(limits, values).verdict == "inconclusive"
-    assert evidence().compared(limits, {**values, 3: 1.0}).verdict == "confirmed"
+    assert SETS.compared(limits, values).verdict == "inconclusive"
+    assert SETS.compared(limits, {**values, 3: 1.0}).verdict == "confirmed"
 
 
 def test_the_part_that_needs_most_seeds_gives_their_number():

@@ -11,7 +11,7 @@ import pytest
 from runner import stats
 from runner.stats import judge
 from runner.stats.intervals import Part, Sample, lost_text
-from runner.stats.judge import Evidence
+from runner.stats.judge import DataSets
 from runner.stats.scorecard import scorecard
 from runner.stats.statements import judge as decided_rows
 from tests.slow import slow
@@ -66,13 +66,13 @@ def by_tests(kind, values, sign, method):
     for seed in range(5):
         group = f"seed={seed}"
         test = getattr(stats, kind)
-        tests["t", group] = test(values + 0.01 * seed, other, name="t", group=group)
-    evidence = Evidence(RULE, 0.05, tests=tests)
+        tests[seed] = test(values + 0.01 * seed, other, name="t", group=group)
+    sets = DataSets(RULE, 0.05)
     if method == "within":
-        return judged(evidence.within, says(low=0.5, high=1.5), "t")
+        return judged(sets.within, says(low=0.5, high=1.5), tests)
     if method == "unharmed":
-        return judged(evidence.unharmed, says(), "t")
-    return judged(evidence.tested, says(), "t", sign=sign)
+        return judged(sets.unharmed, says(), tests)
+    return judged(sets.tested, says(), tests, sign=sign)
 
 
 def mean_of(values):
@@ -99,7 +99,7 @@ JUDGES = {
         judge.number, PRINTED, {"a": v}, same={"a": mean_of(v)}
     ),
     "exact": lambda v: judged(judge.exact, ABOVE, {str(i): x for i, x in enumerate(v)}),
-    "compared": lambda v: judged(Evidence(RULE, 0.05).compared, ABOVE, dict(enumerate(v))),
+    "compared": lambda v: judged(DataSets(RULE, 0.05).compared, ABOVE, dict(enumerate(v))),
     "equal": lambda v: compared(judge.equal, v, 0.25),
     "paired": lambda v: compared(judge.paired, v, 0.25, Part(0.0001, 5)),
     "below": below,

@@ -504,3 +504,37 @@ def test_coverage_and_level_of_a_bound():
     found = [verdict(row, of_trial) for _, of_trial in rows.groupby("trial")]
     for one in ("confirmed", "refuted"):
         assert found.count(one) / 2000 == pytest.approx(0.025, abs=0.011)
+
+
+def test_a_tie_says_nothing_and_a_value_far_off_the_opposite():
+    row = says(test="data sets", low=0.8, opposite=0.2, tie=0.5)
+    assert verdict(row, table([0.9] * 5)) == "confirmed"
+    assert verdict(row, table([0.9] * 4 + [0.3])) == "confirmed"
+    assert verdict(row, table([0.9] * 3 + [0.2] * 2)) == "refuted"
+    assert verdict(row, table([0.9] * 4 + [0.2])) == "inconclusive"
+    assert verdict(row, table([0.9] * 3 + [0.5] * 2)) == "confirmed"
+    assert verdict(row, table([0.9] * 2 + [0.5] * 3)) == "inconclusive"
+    above = replace(row, low=-math.inf, high=0.2, opposite=0.8)
+    assert verdict(above, table([0.1] * 3 + [0.9] * 2)) == "refuted"
+
+
+@pytest.mark.parametrize(
+    "of_fit, of_rival, becomes",
+    [(NEAR, FAR, "not comparable"), (FAR, NEAR, "not comparable"), (NEAR, NEAR, "confirmed")],
+)
+def test_a_reading_that_counts_as_much_disputes_the_one_that_decides(of_fit, of_rival, becomes):
+    row = says(test="data sets", high=2.0, variant="{mark}", decides="a", disputed="no rate")
+    a, b, c = (table(v, mark=m) for v, m in ((of_fit, "a"), (of_rival, "b"), (FAR, "c")))
+    rows = pd.concat([a.assign(rival=False), b.assign(rival=True), c.assign(rival=False)])
+    (made,) = judge([row], {"t": rows})
+    assert made.verdict == becomes and ("no rate" in made.detail) == (becomes == "not comparable")
+    (made,) = judge([row], {"t": rows.assign(rival=False)})
+    assert made.verdict == ("confirmed" if of_fit is NEAR else "refuted")
+
+
+def test_what_is_true_by_construction_has_the_variants_of_its_table():
+    row = says(quantity="", test="constructed", constructed="by the formula", variant="{mark}")
+    rows = pd.concat([table(NEAR, mark="a"), table(FAR, mark="b")])
+    (made,) = judge([row], {"t": rows})
+    assert made.variants == dict.fromkeys("ab", "true by construction")
+    assert math.isnan(made.statistic) and verdict(row, rows[:0]) == "not run"

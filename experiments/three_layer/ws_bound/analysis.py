@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.three_layer import study
 from experiments.three_layer.settings import STOP_RULES
 from experiments.three_layer.study import Study, data_sets
 from runner import stats
@@ -36,22 +35,49 @@ never takes.
 """
 AXIS_MARGIN = 0.05
 """Share of the data's range by which a plot's axis may go beyond them."""
+F1 = "F1"
+WIDTHS = "widths"
+LOWER_EDGE = "lower edge"
+PENALTY = "penalty"
+"""What a test compares, where it is not a column."""
 LOW_HIGH = {"label_a": "low", "label_b": "high"}
+Keyed = Iterator[tuple[dict[str, Any], Statistic]]
+"""(columns that tell a test apart, the test); the columns have a seed where it is of one data
+set."""
 
 
 @dataclass(frozen=True, eq=False)
-class Case(study.Case):
-    """One protocol with one activation.
+class Case:
+    """What tests, verdicts and figures read of one protocol with one activation.
 
     rate: the one that claims and figures look at, or, where `shown` is false, another one that was
     scanned. polished: where its ends lead when they are not stopped, instead of the ends.
     """
 
+    study: Study
     protocol: str
     activation: str
     rate: float
     polished: bool = False
     shown: bool = True
+
+    @property
+    def experiment(self) -> Any:
+        """The settings of the study."""
+        return self.study.experiment
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of the study."""
+        return self.study.tables
+
+    def of_seed(self, seed: int) -> str:
+        """The group of its tests of one data set."""
+        return f"{self.group} seed={seed}"
+
+    def test(self, name: str, seed: int) -> Statistic | None:
+        """A test of one data set after Holm's correction."""
+        return self.study.tests.get((name, self.of_seed(seed)))
 
     def _named(self, name: str, prefix: str = "") -> str:
         """'name tanh polished': a name with what is not the paper's."""
@@ -70,8 +96,22 @@ class Case(study.Case):
 
     @property
     def mark(self) -> str:
-        """The variant as a row of the claims names it."""
+        """The variant as verdicts name it."""
         return self._named(self.protocol)
+
+    def keys(self, compared: str, seed: int) -> dict[str, Any]:
+        """The columns that tell a test of one data set apart."""
+        return {"mark": self.mark, "compared": compared, "rival": self.rival, "seed": seed}
+
+    def marked(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Rows with the variant that they are of."""
+        return rows.assign(mark=self.mark, rival=self.rival)
+
+    @cached_property
+    def rival(self) -> bool:
+        """Whether its points count as much as those of the calibrated stop rule: a fit is no
+        evidence, and the printed rule gives points like the paper's where they reach Fig. 9."""
+        return self.mark == SCANNED and self.reaches_fig9
 
     @property
     def title(self) -> str:
@@ -207,21 +247,25 @@ def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, 
     return low, ordered.iloc[count:]
 
 
-def statistics(analysis: Study) -> list[Statistic]:
+def statistics(analysis: Study) -> Keyed:
     """Every test of every variant, without Holm's correction."""
-    tests = []
     for case in polished_cases(analysis):
-        tests += [*_of_points(case), *_widths(case)]
-    tests += [*_draws(analysis.tables), *_penalties(analysis.tables)]
+        yield from _of_points(case)
+        yield from _widths(case)
+    yield from _draws(analysis.tables)
+    yield from _penalties(analysis.tables)
     for case in cases(analysis):
         if len(case.narrow):
-            tests += [*_of_points(case), *_norms(case), *_widths(case), *_lower_edge(case)]
+            yield from _of_points(case)
+            yield from _norms(case)
+            yield from _widths(case)
+            yield from _lower_edge(case)
     for case in scanned_cases(analysis):
-        tests += [*_norms(case), *_widths(case)]
-    return tests
+        yield from _norms(case)
+        yield from _widths(case)
 
 
-def _of_points(c: Case) -> Iterator[Statistic]:
+def _of_points(c: Case) -> Keyed:
     """Figs. 2, 6 and 7, of the points where a search stops or of those where they lead.
 
     Fig. 7: macro F1 of the points with low against those with high λ_sup.
@@ -231,8 +275,9 @@ def _of_points(c: Case) -> Iterator[Statistic]:
         for seed, part in data_sets(rows):
             bound = part["lambda_sup"]
             ratio = bound / part["lambda_max"]
-            yield stats.summary(ratio, name=f"bound / λ₁, N={hidden}", **c.about("2", seed))
-            yield stats.summary(bound, name=f"bound, N={hidden}", **c.about("6", seed))
+            name = f"bound / λ₁, N={hidden}"
+            yield {}, stats.summary(ratio, name=name, **c.about("2", seed))
+            yield {}, stats.summary(bound, name=f"bound, N={hidden}", **c.about("6", seed))
     for size in c.experiment.dataset.test:
         means = []
         for seed, rows in data_sets(c.narrow):
@@ -240,15 +285,21 @@ def _of_points(c: Case) -> Iterator[Statistic]:
             low, high = (group[f"f1_test{size}"] for group in of_groups)
             pair = (low.mean(), high.mean())
             means.append(pair)
-            name = f"F1 on {size}, low - high"
-            yield stats.mann_whitney(low, high, name=name, **c.about("7", seed), **LOW_HIGH)
+            about = {"name": f"F1 on {size}, low - high", **c.about("7", seed), **LOW_HIGH}
+            keys = c.keys(F1, seed) | {"mark": marked_by_size(c, size)}
+            yield keys, stats.mann_whitney(low, high, **about)
         if means:
             name = f"mean F1 on {size}, low - high, over data sets"
             low, high = zip(*means, strict=True)
-            yield stats.wilcoxon(low, high, name=name, **c.about("7"), **LOW_HIGH)
+            yield {}, stats.wilcoxon(low, high, name=name, **c.about("7"), **LOW_HIGH)
 
 
-def _draws(tables: Tables) -> Iterator[Statistic]:
+def marked_by_size(c: Case, size: int) -> str:
+    """The variant with one size of the test set; the paper's, the smallest, goes without saying."""
+    return c.mark if size == min(c.experiment.dataset.test) else f"{c.mark}, {size} test samples"
+
+
+def _draws(tables: Tables) -> Keyed:
     """Mean macro F1 of the low group less that of the high one, one value for each draw of the
     data.
     """
@@ -259,7 +310,7 @@ def _draws(tables: Tables) -> Iterator[Statistic]:
     for (stage, size), rows in by_stage:
         about["name"] = f"mean F1 on {size}, low - high, over draws"
         about["group"] = f"protocol=fitted {stage}"
-        yield stats.wilcoxon(rows["f1_low"], rows["f1_high"], **about)
+        yield {}, stats.wilcoxon(rows["f1_low"], rows["f1_high"], **about)
 
 
 def penalty_weights(tables: Tables) -> list[float]:
@@ -270,12 +321,7 @@ def penalty_weights(tables: Tables) -> list[float]:
     return weights[1:] if weights[0] == 0 else []
 
 
-def of_penalty(weight: float) -> str:
-    """Name of the test of a penalty on V."""
-    return f"bound, penalty {weight:g} on V - none"
-
-
-def _penalties(tables: Tables) -> Iterator[Statistic]:
+def _penalties(tables: Tables) -> Keyed:
     """λ_sup with a penalty on V against plain descent, paired by start, wherever they stop."""
     for weight in penalty_weights(tables):
         for seed, part in data_sets(tables["penalised"]):
@@ -285,14 +331,15 @@ def _penalties(tables: Tables) -> Iterator[Statistic]:
             test = stats.wilcoxon(
                 bounds[weight],
                 bounds[0.0],
-                name=of_penalty(weight),
+                name=f"bound, penalty {weight:g} on V - none",
                 where="Section VI",
                 figure="penalty on V",
                 group=f"protocol=fitted seed={seed}",
                 label_a=f"penalty {weight:g}",
                 label_b="none",
             )
-            yield replace(test, unconverged=int(missed_one.max(axis=1).sum()))
+            keys = {"mark": "fitted", "compared": PENALTY, "weight": weight, "seed": seed}
+            yield keys, replace(test, unconverged=int(missed_one.max(axis=1).sum()))
 
 
 def _by_weight(rows: pd.DataFrame, quantity: str, weight: float) -> pd.DataFrame:
@@ -301,7 +348,7 @@ def _by_weight(rows: pd.DataFrame, quantity: str, weight: float) -> pd.DataFrame
     return table.reindex(columns=[0.0, weight])
 
 
-def _widths(c: Case) -> Iterator[Statistic]:
+def _widths(c: Case) -> Keyed:
     """λ_sup of the wider network against the narrower one; a positive shift means that the wider is
     sharper.
     """
@@ -316,30 +363,32 @@ def _widths(c: Case) -> Iterator[Statistic]:
         a, b = (rows.loc[rows["hidden"] == width, "lambda_sup"] for width in (wide, narrow))
         pair = (a.median(), b.median())
         medians.append(pair)
-        yield stats.mann_whitney(a, b, name=name, **c.about("11", seed), **labels)
+        test = stats.mann_whitney(a, b, name=name, **c.about("11", seed), **labels)
+        yield c.keys(WIDTHS, seed), test
     wider, narrower = zip(*medians, strict=True)
     name = f"median {name}, over data sets"
-    yield stats.wilcoxon(wider, narrower, name=name, **c.about("11"), **labels)
+    yield {}, stats.wilcoxon(wider, narrower, name=name, **c.about("11"), **labels)
 
 
-def _norms(c: Case) -> Iterator[Statistic]:
+def _norms(c: Case) -> Keyed:
     compared = (("V_norm_sq", "10"), ("W_norm_sq", "10"), ("RtR_norm_sq", "12"))
     for column, figure in compared:
         name = f"{column} and bound"
         for seed, rows in data_sets(c.narrow):
-            yield stats.spearman(
+            test = stats.spearman(
                 rows[column], rows["lambda_sup"], name=name, **c.about(figure, seed)
             )
+            yield c.keys(column, seed), test
 
 
-def _lower_edge(c: Case) -> Iterator[Statistic]:
+def _lower_edge(c: Case) -> Keyed:
     """Whether the smallest λ_sup at a given ||RᵀR||² rises with it: rank correlation over bins of
     equal counts.
     """
     name = "lower edge of bound over RtR_norm_sq"
     for seed, rows in data_sets(c.narrow):
         edge = lower_edge(rows)
-        yield stats.spearman(*edge, name=name, **c.about("12", seed))
+        yield c.keys(LOWER_EDGE, seed), stats.spearman(*edge, name=name, **c.about("12", seed))
 
 
 def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:

@@ -5,19 +5,18 @@ figures.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
 
 from experiments.printed import unchecked
 from experiments.three_layer.alternatives import WS_BOUND
-from experiments.three_layer.study import Study, data_sets
-from experiments.three_layer.ws_bound import analysis, figures, portrait_figures
+from experiments.three_layer.study import Study, data_sets, tests_of_data_sets
+from experiments.three_layer.ws_bound import analysis, figures, portrait_figures, values
 from experiments.three_layer.ws_bound.analysis import Case, cases
-from experiments.three_layer.ws_bound.claims import claims
 from experiments.three_layer.ws_bound.settings import WsBound
-from runner.contract import Claim, Figures, Tables, redraws
+from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 
 FITTED = "rate and stop ratio were chosen by these numbers"
@@ -79,17 +78,34 @@ def _lost(tables: Tables) -> str:
     return f"Left out of every statistic: {listed or 'no start'} (of {len(points)} starts)."
 
 
+def _not_reached(printed: Case) -> str:
+    """Why the printed stop rule does not count where it says the opposite of the calibrated one."""
+    trace, square = printed.largest_traces
+    return (
+        f"The printed stop rule at a rate of {printed.rate:g} contradicts no verdict: its largest "
+        f"traces of H and H² are {trace:.3g} and {square:.3g}, and the axes of Fig. 9 reach "
+        f"{printed.experiment.trace_axis:g} and {printed.experiment.square_axis:g}."
+    )
+
+
 class WsBoundAnalysis(Study):
     """The stored searches; a protocol with an activation is a variant."""
 
     experiment: WsBound
-    alternatives = WS_BOUND
+    changes = WS_BOUND
+    functions = values.FUNCTIONS
+
+    @cached_property
+    def keyed(self) -> list[tuple[dict[str, Any], Statistic]]:
+        """Every test with the columns that tell it apart."""
+        return list(analysis.statistics(self))
 
     def tested(self) -> list[Statistic]:
-        return analysis.statistics(self)
+        return [test for _, test in self.keyed]
 
-    def claims(self) -> list[Claim]:
-        return list(claims(self))
+    def judged(self) -> Tables:
+        keys = [about for about, _ in self.keyed]
+        return values.judged(self, tests_of_data_sets(keys, list(self.tests.values())))
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
@@ -111,7 +127,11 @@ class WsBoundAnalysis(Study):
         """Findings for the report."""
         if "search" not in self.tables:
             return []
-        return [_lost(self.tables), *unchecked("ws_bound")]
+        lines = [_lost(self.tables)]
+        for case in cases(self, paper_only=True):
+            if case.mark == analysis.SCANNED and not case.rival:
+                lines.append(_not_reached(case))
+        return [*lines, *unchecked("ws_bound")]
 
     def figures(self) -> Figures:
         """The counterpart of every figure of the paper that the stored tables allow, and where the

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, DecidedStudy
+from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
 from runner import contract as c
 
 PARTS = ("search", "polish", "draws", "penalty")
@@ -24,7 +24,7 @@ have stopped.
 
 
 @dataclass(frozen=True, kw_only=True)
-class WsBound(DecidedStudy):
+class WsBound(ThreeLayerStudy):
     """WS bound, Appendix C and every figure: critical points of a small network, their sharpness
     and its closed-form bound.
 
@@ -159,9 +159,6 @@ class WsBound(DecidedStudy):
         below=1,
         figures=("Fig. 6", "Fig. 7"),
         help='"Low" group of Figs. 6, 7: the 90 % with the smallest bound',
-    )
-    tight: float = c.report_only(
-        1.1, above=0, help='"tight" is read as: median of bound / eigenvalue at most this'
     )
     trace_axis: float = c.report_only(
         150.0,

@@ -12,17 +12,16 @@ import torch
 from experiments.paper_audit.three_layer import loss
 from experiments.printed import statements
 from experiments.three_layer.ws_bound.analysis import Case, split_low_high
-from experiments.three_layer.ws_bound.claims import of_the_fit_alone
-from experiments.three_layer.ws_bound.exact_claims import INEQUALITIES
 from experiments.three_layer.ws_bound.penalty import PenalisedGradient
-from experiments.three_layer.ws_bound.portrait_claims import boundary_length, largest_rise
 from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
-from runner.contract import Claim, Context, SettingError, analyse
+from experiments.three_layer.ws_bound.values import FUNCTIONS, boundary_length, largest_rise
+from runner.contract import Context, SettingError, analyse
 from runner.report.answers.reference import numbers_of
 from runner.run.config import arguments, build_job
 from runner.stats import correct
 from runner.stats.scorecard import scorecard
+from runner.stats.statements import judge
 from runner.stats.tables import chosen
 from runner.training.descent.directions import LossGradient
 from tests.errors import refusal
@@ -201,7 +200,8 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
     polished = {f"{rule} polished" for rule in rules}
     for name in EXACT:
         variants = every[name].variants
-        assert set(variants) == rules | (polished if name in INEQUALITIES else set())
+        inequality = statements("ws_bound")[name].test == "at_every_point"
+        assert set(variants) == rules | (polished if inequality else set())
         assert {variants[rule] for rule in rules} == {"confirmed"}
     for name, parts in {
         "low bound generalises better": {"fitted", "fitted seed by seed", "fitted polished"},
@@ -225,13 +225,23 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
 def test_what_the_two_stop_rules_decide_differently_is_not_comparable(
     verdict, printed, tanh, becomes
 ):
-    variants = {"printed": printed, "fitted tanh": tanh} if tanh else {"printed": printed}
-    text = "the loss falls without a rise of the bound"
-    claim = Claim("a", text, "Fig. 5", verdict, variants=variants)
-    assert of_the_fit_alone(claim, printed_rule(reaches=150)).verdict == becomes
-    fitted_alone = of_the_fit_alone(claim, printed_rule(reaches=46))
-    assert fitted_alone.verdict == verdict
-    assert ("Fig. 9" in fitted_alone.detail) == (becomes == "not comparable")
+    variants = {"fitted": verdict, "printed": printed, "fitted tanh": tanh}
+    parts = []
+    for mark, wanted in variants.items():
+        for seed, ratio in enumerate(RATIOS.get(wanted, ())):
+            parts.append({"mark": mark, "seed": seed, "ratio": ratio})
+    points = pd.DataFrame(parts)
+    for reaches, expected in ((151, becomes), (46, verdict)):
+        rival = printed_rule(reaches).rival & (points["mark"] == "printed")
+        row = statements("ws_bound")["tightness"]
+        (claim,) = judge([row], {"points": points.assign(rival=rival)}, FUNCTIONS)
+        assert claim.verdict == expected
+        assert ("no rate" in claim.detail) == (expected == "not comparable")
+        assert claim.variants == {mark: v for mark, v in variants.items() if v}
+
+
+RATIOS = {"confirmed": [1.0] * 5, "refuted": [2.0] * 5, "inconclusive": [1.0, 1.0, 1.0, 2.0, 2.0]}
+"""Of bound and eigenvalue, in five data sets with this verdict on tightness."""
 
 
 def printed_rule(reaches):
@@ -247,7 +257,13 @@ def printed_rule(reaches):
 
 @pytest.mark.parametrize("reaches, inside", [(143, False), (151, True), (46, False)])
 def test_a_printed_rate_counts_where_both_traces_reach_the_axes_of_fig_9(reaches, inside):
-    assert printed_rule(reaches).reaches_fig9 == inside
+    rule = printed_rule(reaches)
+    assert rule.reaches_fig9 == rule.rival == inside
+    assert not replace(rule, shown=False).rival  # it is the rate that stands for the rule
+
+
+def test_a_printed_rate_that_does_not_count_is_a_finding(experiment, tables):
+    assert "contradicts no verdict" in " ".join(analyse(experiment, tables).notes())
 
 
 def test_other_scanned_rates_are_variants_that_move_no_verdict(experiment, tables):
