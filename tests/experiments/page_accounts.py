@@ -365,7 +365,7 @@ def trained_networks():
 
 
 def hsr():
-    limit = v.setting("experiment/hsr_regularization", "experiment.share")
+    limit = v.said("hsr_regularization", "critical points", "low")
     agreement = table("hsr_gradient", "difference_norms")
     agreement = agreement.assign(ratio=agreement.difference_norm / agreement.gradient_norm)
     descent = table("hsr_gradient", "bound_descent").sort_values("step")
@@ -472,7 +472,7 @@ def ws_bound():
     train, (few, many) = (v.setting("dataset/gaussian", key) for key in ("train", "test"))
     of = {key: v.setting("experiment/ws_bound", f"experiment.{key}") for key in WS_SETTINGS}
     tight = v.said("ws_bound", "tightness", "high")
-    critical = v.said("ws_bound", "critical points", "low")
+    least = v.said("ws_bound", "critical points", "low")
     search = table("ws_bound", "search")
     stops = search.groupby(search.activation == "sigmoid")[["beyond_limit", "converged"]].sum()
     led = v.led(hidden=3)
@@ -506,7 +506,7 @@ def ws_bound():
         ),
         Says(
             'The criteria {} ("tight") and {} ("critical points") are ours',
-            (tight, critical),
+            (tight, least),
         ),
         cost("ws_bound"),
         Says(
@@ -538,7 +538,7 @@ def ws_bound():
         Says("largest of {} paths | λ_sup → 0 | {} |", (10, v.left_of_the_bound())),
         Says(
             "(criterion: ≥ {}) | all, up to a small threshold (Appendix C) | {} |",
-            (critical, float(share.median())),
+            (least, float(share.median())),
         ),
         Says(
             "{} of {} searches run to infinity while the loss",

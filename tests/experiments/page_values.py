@@ -211,13 +211,17 @@ def trained_as_described():
 
 
 @cache
-def reference(name):
-    return pd.read_csv(ROOT / "experiments" / "reference" / f"{name}.csv", dtype=str)
+def reference(kind, experiment):
+    """The rows of an experiment in experiments/reference: its "statements" or "numbers", as
+    texts."""
+    files = sorted((ROOT / "experiments" / "reference").glob(f"*/{kind}.csv"))
+    every = pd.concat([pd.read_csv(path, dtype=str) for path in files])
+    return every[every["experiment"] == experiment]
 
 
 def paper(experiment, column="mean", **keys):
     """A printed value, from the row of the reference with these keys."""
-    found = reference(experiment)
+    found = reference("numbers", experiment)
     for key, value in keys.items():
         found = found[found[key] == str(value)]
     (value,) = found[column].unique()
@@ -226,8 +230,8 @@ def paper(experiment, column="mean", **keys):
 
 def said(experiment, statement, column="number"):
     """A number of a printed statement."""
-    found = reference(f"claims/{experiment}")
-    (value,) = found[found["name"] == statement][column]
+    found = reference("statements", experiment)
+    (value,) = found[found["name"] == statement][column].dropna()
     return Decimal(value)
 
 

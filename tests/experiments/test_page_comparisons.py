@@ -155,8 +155,9 @@ def discarded():
 
 
 def reference(experiment):
-    claims = ROOT / "experiments" / "reference" / "claims" / f"{experiment}.csv"
-    return pd.read_csv(claims, index_col="name")
+    printed = ROOT / "experiments" / "reference" / "dag" / "statements.csv"
+    every = pd.read_csv(printed, index_col="name")
+    return every[every["experiment"] == experiment]
 
 
 def searches():
