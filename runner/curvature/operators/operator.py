@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.basics.errors import MeasurementError
 from runner.curvature.basics.interrupts import INTERRUPTS
 from runner.curvature.basics.precision import full_precision, needs_settings
 from runner.curvature.basics.symmetric import SymmetricOperator, columns_of
@@ -212,7 +213,12 @@ class FunctionOperator(SymmetricOperator):
         self.verdicts.take(outcomes)
 
     def _second_order(self, few: int) -> list[Outcome]:
-        batch = self.data.spread(few)
+        try:
+            return self._compared(self.data.spread(few))
+        except MeasurementError:  # a few alone have no loss: labels that number the whole batch
+            return self._compared(self.data.first)
+
+    def _compared(self, batch: Batch) -> list[Outcome]:
         self.compared = self.data.count(batch)
         wide = 8 * 8 * self.flat.size <= self.settings.memory_budget
         return second_order(self.function, self.values, batch, self.part, wide)

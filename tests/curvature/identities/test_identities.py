@@ -298,6 +298,12 @@ def test_a_loss_that_compares_examples_is_compared_on_more_than_two():
         operator(between(Swish.apply), data(20), contrastive)
 
 
+def test_a_loss_whose_labels_number_the_batch_is_compared_on_all_of_it():
+    loss = lambda f, y: CROSS(f @ f.mT, y)  # noqa: E731
+    x = torch.randn(6, 3, dtype=torch.float64)
+    assert_right(operator(mlp(), (x, torch.arange(6)), loss))
+
+
 KINDS = {
     "parameters": lambda module, x, y: operator(module, (x, y)),
     "layers": lambda module, x, y: LayerOperator(module, CROSS, (x, y), ["0", "2"]),
