@@ -216,13 +216,15 @@ def _tried(entry: Row, notes: Mapping[str, str]) -> str:
     for reason, members in by_reason.items():
         texts.append(f"({reason})" if not held else f"{', '.join(members)} ({reason})")
     outside = "; ".join(texts)
-    if held:
+    failed = [trial for trial in entry["tried"] if not trial["holds"]]
+    if held and failed:
+        words = f"{', '.join(held)}; not {outside}" if outside else ", ".join(held)
+    elif held:
         words = f"all but {outside}" if outside else "all"
     else:
         words = f"none {outside}" if outside else ""
-    for trial in entry["tried"]:
-        if not trial["holds"]:
-            words += f"; **fails**: {trial['member']}, by {trial['error']:.2g}"
+    for trial in failed:
+        words += f"; **fails**: {trial['member']}, by {trial['error']:.2g}"
     return words
 
 

@@ -365,7 +365,7 @@ def trained_networks():
 
 
 def hsr():
-    limit = v.said("hsr_regularization", "critical points", "low")
+    limit = v.said("hsr_gradient", "largest eigenvalue falls", "low")
     agreement = table("hsr_gradient", "difference_norms")
     agreement = agreement.assign(ratio=agreement.difference_norm / agreement.gradient_norm)
     descent = table("hsr_gradient", "bound_descent").sort_values("step")

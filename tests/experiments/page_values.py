@@ -211,17 +211,16 @@ def trained_as_described():
 
 
 @cache
-def reference(kind, experiment):
-    """The rows of an experiment in experiments/reference: its "statements" or "numbers", as
-    texts."""
-    files = sorted((ROOT / "experiments" / "reference").glob(f"*/{kind}.csv"))
-    every = pd.concat([pd.read_csv(path, dtype=str) for path in files])
-    return every[every["experiment"] == experiment]
+def reference(experiment, table):
+    """The rows of an experiment, with the digits as printed; table: "numbers" or "statements"."""
+    paths = (ROOT / "experiments" / "reference").glob(f"*/{table}.csv")
+    found = pd.concat(pd.read_csv(path, dtype=str) for path in paths)
+    return found[found["experiment"] == experiment]
 
 
 def paper(experiment, column="mean", **keys):
     """A printed value, from the row of the reference with these keys."""
-    found = reference("numbers", experiment)
+    found = reference(experiment, "numbers")
     for key, value in keys.items():
         found = found[found[key] == str(value)]
     (value,) = found[column].unique()
@@ -230,9 +229,16 @@ def paper(experiment, column="mean", **keys):
 
 def said(experiment, statement, column="number"):
     """A number of a printed statement."""
-    found = reference("statements", experiment)
-    (value,) = found[found["name"] == statement][column].dropna()
+    found = reference(experiment, "statements")
+    (value,) = found[found["name"] == statement][column].dropna().unique()
     return Decimal(value)
+
+
+def said_range(experiment, statement):
+    """The range "0.28 to 0.39" in the text of a printed statement."""
+    found = reference(experiment, "statements")
+    (text,) = found[found["name"] == statement]["text"].dropna()
+    return tuple(map(Decimal, re.search(r"(\d+\.\d+) to (\d+\.\d+)", text).groups()))
 
 
 def setting(name, key):

@@ -165,9 +165,7 @@ def exp4_diamond():
     curved = rows("exp4_diamond", "merge", merge="cat", activation="silu", images=0)
     curved = curved.groupby(["checkpoint", "branch_depth"]).gap.mean()
     steps = v.span(v.steps_without_norm())
-    low, high = (v.said("exp4_diamond", "H4.2a ratio", end) for end in ("low", "high"))
-    half = Decimal("0.005")  # of a unit of the last printed digit, by which the limits are wider
-    low, high = low + half, high - half
+    low, high = v.said_range("exp4_diamond", "H4.2a ratio")
     assert abs(steps[0] - float(low)) < 0.02 and abs(steps[1] - float(high)) < 0.02
     ratios = v.across()
     falling = ratios[ratios < 1]

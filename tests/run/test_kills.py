@@ -272,11 +272,11 @@ def test_stop_ends_a_worker_that_heeds_no_signal_and_skips_one_that_never_starte
 def test_a_worker_tells_the_command_of_a_limit_and_of_an_interruption(error, status, monkeypatch):
     for name in ("protect", "end_with"):
         monkeypatch.setattr(execute, name, Mock())
-    monkeypatch.setattr(execute, "_measure", Mock(side_effect=error))
+    monkeypatch.setattr(execute, "measure", Mock(side_effect=error))
     with pytest.raises(SystemExit) as ending:
         execute._work(["a job"], os.getpid(), 1, None)
     assert ending.value.code == status
-    monkeypatch.setattr(execute, "_measure", Mock(side_effect=ValueError("x")))
+    monkeypatch.setattr(execute, "measure", Mock(side_effect=ValueError("x")))
     with pytest.raises(ValueError):
         execute._work(["a job"], os.getpid(), 1, None)
 

@@ -139,7 +139,7 @@ def test_a_page_says_where_a_correction_holds_and_fails():
     }
     page = paper_page("dag", [], [entry])
     assert "### A4. Eq. 1" in page and "Why the error stands:* but" in page
-    assert "holds: one unit; **fails**: two classes, by 0.25; outside (why): depth 1" in page
+    assert "one unit; not depth 1 (why); **fails**: two classes, by 0.25" in page
 
 
 def test_the_tail_of_an_estimate_with_a_certain_error():
