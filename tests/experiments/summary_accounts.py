@@ -1,6 +1,5 @@
 """What accounts for each number of the summaries of reports."""
 
-from decimal import Decimal
 
 import numpy as np
 
