@@ -1,6 +1,5 @@
 """What accounts for each number of the summaries of reports."""
 
-
 import numpy as np
 
 import tests.experiments.page_values as v
