@@ -50,7 +50,7 @@ def test_columns_of_reports_have_a_meaning(name):
         with path.open(newline="", encoding="utf-8") as stream:
             header = next(csv.reader(stream))
         keys = {column for column in header if name == "scorecard" and column not in SCORE_COLUMNS}
-        assert set(header) - keys <= set(meanings), path
+        assert set(header) - keys == set(meanings), path
         folder = folder_of(path.parent.name)
         assert not [key for key in keys if place_of(folder, KEYS, key) is None], path
 
