@@ -35,7 +35,7 @@ def test_the_papers_own_settings_depart_in_nothing(name):
 
 CHANGED = """
 ws_bound training.starts=20 | training.starts=20 instead of 500
-ws_bound hidden=[3] tight=2.0 line_points=11 draws=3 | nothing
+ws_bound hidden=[3] line_points=11 draws=3 | nothing
 ws_bound far=20 | far=20.0 instead of 25.0
 exp1_resonance activation=tanh | activation=tanh instead of relu
 exp1_resonance metric.subsamples=3 metric.double=true metric.memory_gib=1.0 | nothing

@@ -191,7 +191,7 @@ def test_a_report_depends_on_the_package_of_its_experiment(tmp_path, monkeypatch
     assert {path.relative_to(tmp_path / "mine").as_posix() for path in inside} == set(modules)
     assert {path.name for path in paths} - {path.name for path in inside} >= {"printed.py"}
     ours = {path.name for path in package_files(type(preview("ws_bound")))}
-    assert {"claims.py", "flatness.py", "ws_bound.md"} <= ours and "exp5.md" not in ours
+    assert {"values.py", "flatness.py", "ws_bound.md"} <= ours and "exp5.md" not in ours
 
 
 def test_the_audit_names_every_experiment_whose_cells_it_reads(published):
