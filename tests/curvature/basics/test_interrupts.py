@@ -16,6 +16,14 @@ CROSS = nn.CrossEntropyLoss()
 X, Y = torch.randn(6, 3), torch.arange(6) % 3
 
 
+@pytest.fixture(autouse=True)
+def python_handler():
+    """That of Python: a command that ran in this process before remembers every Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def state(module):
     return (
         {name: id(p) for name, p in module.named_parameters()},
