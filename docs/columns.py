@@ -87,11 +87,11 @@ def page() -> str:
                 "The first columns are the keys of the value: its `metric` and columns of the "
                 "measured tables below.\n"
             )
-        sections.append(_table([(f"`{column}`", text) for column, text in meanings.items()]))
+        sections.append(_list([(f"`{column}`", text) for column, text in meanings.items()]))
     sections.append("## Measured tables\n")
     for folder, title in TITLES.items():
         sections.append(f"### {title}\n")
-        sections.append(_table(list(_rows(folder))))
+        sections.append(_list(list(_rows(folder))))
     return "\n".join(sections)
 
 
@@ -102,11 +102,8 @@ def _rows(folder: str) -> Iterator[tuple[str, str]]:
         yield from ((f"`{column}` of `{table}`", text) for column, text in meanings.items())
 
 
-def _table(rows: list[tuple[str, str]]) -> str:
-    lines = ["| column | meaning |", "| --- | --- |"]
-    for column, text in rows:
-        lines.append(f"| {column} | {text.replace('|', chr(92) + '|')} |")
-    return "\n".join(lines) + "\n"
+def _list(rows: list[tuple[str, str]]) -> str:
+    return "".join(f"- {column}: {text}\n" for column, text in rows)
 
 
 if __name__ == "__main__":

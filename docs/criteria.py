@@ -29,12 +29,11 @@ from runner.stats.quantities import Functions
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Margins and criteria
 
-Made by `python -m docs.criteria` from the rows of `experiments/reference/`, which have the reasons,
-too. *Fixed in* is the commit in which the limits first stood in their present form (they may be
-older in another form). *Order*: before or after the first commit with a report of the experiment. A
-criterion that is younger than the first result, or whose limits are older but were applied to
-something else before (listed below as changed), may have been chosen with it in view. Of a setting
-it is the first commit in which a setting of this name had this value in any experiment.
+Made by `python -m docs.criteria` from the rows of `experiments/reference/`, which have the reasons.
+*Fixed in* is the commit in which the limits first had their present form; of a setting, the first
+in which a setting of this name had this value. *Order*: before or after the first commit with a
+report of the experiment. A criterion that is younger than the first result, or that was changed
+(below), may have been chosen with it in view.
 
 The default margin of printed numbers, ±25 %, was fixed in 3f8faa74: before the first results of
 Experiments 2 and 6, and after those of Experiments 1, 1b, 3, 3b, 4 and 5 (037520f1, fd663b37),
@@ -77,9 +76,9 @@ LIMITS = ("low", "high", "margin")
 
 
 def in_words(statement: Statement) -> str:
-    """'low: 0.5, high: 2'."""
+    """'low 0.5, high 2'."""
     limits = {key: getattr(statement, key) for key in LIMITS}
-    return ", ".join(f"{key}: {v:g}" for key, v in limits.items() if math.isfinite(v))
+    return ", ".join(f"{key} {v:g}" for key, v in limits.items() if math.isfinite(v))
 
 
 def of_statements() -> Iterator[Criterion]:
@@ -110,7 +109,7 @@ def of_settings(experiment: str) -> Iterator[Criterion]:
         if field.metadata.get("report") and isinstance(value, float):
             written = rf"\b{field.name}: float = .*\b{re.escape(f'{value:g}')}\b"
             commit, time, _ = first_commit("-G", written, "--", "experiments", "runner")
-            limits = f"experiment.{field.name}: {value:g}"
+            limits = f"{field.name} {value:g}"
             _, result_time, _ = first_result(experiment)
             order = "after" if 0 < result_time <= time else "before"
             yield Criterion(experiment, "setting", limits, commit, order)
@@ -128,6 +127,8 @@ CHANGED = """
 ## Criteria changed with the result in view
 
 """
+FAVOUR = "changed in the authors' favour when the result had been seen"
+"""Beginning of the history of many criteria, which the page says once."""
 SECOND = """
 ## Seeds of second verdicts
 
@@ -148,6 +149,15 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|")
 
 
+def grouped(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Rows that agree in all but their second entry as one row, with these entries listed."""
+    listed: dict[tuple[str, ...], list[str]] = {}
+    for first, name, *rest in rows:
+        listed.setdefault((first, *rest), []).append(name)
+    for (first, *rest), names in listed.items():
+        yield first, "; ".join(names), *rest
+
+
 def changed() -> Iterator[tuple[str, str, str]]:
     """(experiment, statement, what its criterion was) of every statement with a history."""
     for name in experiment_names():
@@ -159,13 +169,30 @@ def changed() -> Iterator[tuple[str, str, str]]:
             yield "paper_audit", clause.id, clause.history
 
 
+def changed_section() -> str:
+    """The section: changes in the authors' favour, then the others."""
+    favoured, others = [], []
+    for experiment, statements_of, history in grouped(changed()):
+        if history.startswith(FAVOUR):
+            favoured.append((experiment, statements_of, history.removeprefix(FAVOUR).lstrip(";: ")))
+        else:
+            others.append((experiment, statements_of, history))
+    columns = ("experiment", "statements", "history")
+    return (
+        CHANGED
+        + "In the authors' favour:\n\n"
+        + table(columns, favoured)
+        + "\nThe others:\n\n"
+        + table(columns, others)
+    )
+
+
 SHARPNESS = """
 ## What the margin tells apart
 
-Each measured value is held here against the other printed values of its table and metric, with the
-margin of that value and the interval of its own comparison. *Within the margin* counts differences
-that are small enough, *reproduced* those whose whole interval is. Values that printed digits decide
-are left out.
+Each measured value is compared here with the other printed values of its table and metric, by the
+margin of that value and the interval of its own comparison. *Within*: the difference is within the
+margin; *reproduced*: its whole interval is. Values that printed digits decide are left out.
 
 """
 LARGE = (
@@ -226,12 +253,12 @@ def sharpness_section() -> str:
         elif row.experiment == "exp6_resnet18" and row.metric == "R":
             narrow.append(row.within)
     text = LARGE.format(low=min(wide), high=max(wide), least=min(narrow), most=max(narrow))
-    columns = ("experiment", "table", "metric", "way", "values", "within the margin", "reproduced")
     lines = []
     for row in rows:
-        shares = (f"{row.within:.0f} %", f"{row.reproduced:.0f} %")
-        lines.append((row.experiment, row.table, row.metric, row.way, row.values, *shares))
-    return SHARPNESS + text + table(columns, lines)
+        shares = f"`{row.metric}` ({row.values}) {row.within:.0f} %, {row.reproduced:.0f} %"
+        lines.append((row.experiment, shares, row.table, row.way))
+    columns = ("experiment", "metric (values) within, reproduced", "table", "way")
+    return SHARPNESS + text + table(columns, grouped(lines))
 
 
 def second() -> Iterator[tuple[str, int, str, str]]:
@@ -266,13 +293,13 @@ def main() -> None:
     rows, counts = [], Counter[str]()
     for c in criteria():
         counts[c.order] += 1
-        rows.append((c.experiment, c.name, c.limits, c.fixed, c.order))
+        rows.append((c.experiment, f"{c.name} ({c.limits})", c.fixed, c.order))
     lead = f"{counts['before']} were fixed before the first result, {counts['after']} after it.\n\n"
-    columns = ("experiment", "statement", "limits", "fixed in", "order")
-    page = HEAD + lead + table(columns, rows)
+    columns = ("experiment", "statements (limits)", "fixed in", "order")
+    page = HEAD + lead + table(columns, grouped(rows))
     page += sharpness_section()
-    page += CHANGED + table(("experiment", "statement", "history"), changed())
-    page += BY_FUNCTION + table(("experiment", "statement", "why"), by_function())
+    page += changed_section()
+    page += BY_FUNCTION + table(("experiment", "statements", "why"), grouped(by_function()))
     page += SECOND + table(
         ("experiment", "n", "statements that led to it", "declared in"), second()
     )
