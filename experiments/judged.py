@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from experiments.printed import statements
 from runner.contract import Alternative, Alternatives, Analysis, Claim, Statement, Tables
+from runner.stats import judge
 from runner.stats.alternatives import Change
 from runner.stats.quantities import Functions
-from runner.stats.statements import judge
 
 
 class JudgedAnalysis(Analysis):

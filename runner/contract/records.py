@@ -1,8 +1,7 @@
 """What cells and reports record in rows: statistics, verdicts on statements, numerical checks.
 
-`runner.stats.judge` reaches the verdicts. A cell's table `certificate` says what was compared with
-finite differences of gradients, and whether it agreed. A measuring experiment adds it to its other
-tables:
+`runner.stats` reaches the verdicts. A cell's table `certificate` says what was compared with finite
+differences of gradients, and whether it agreed. A measuring experiment adds it to its other tables:
 
     found = verify(dag, x, y, blocks=blocks)
     tables["certificate"] = [certificate_row("blocks", found, checkpoint="final")]

@@ -36,8 +36,8 @@ class Statement:
     low, high: the limits that the quantity has to keep, `strict` where they themselves do not
     count. number, std, n: a printed value, its population std over n seeds, and `rounding`, half a
     unit of its last printed digit (a statement has limits or a number). margin: how far a value may
-    lie from `number` and still be the same, NaN for the default of `judge.margin_of`. least, most:
-    what the quantity can be at all (a share is in [0, 1]); an interval does not go beyond. level,
+    lie from `number` and still be the same, NaN for the default, a quarter of it. least, most: what
+    the quantity can be at all (a share is in [0, 1]); an interval does not go beyond. level,
     sign: of a rank test and of the effect. opposite, tie: of the value of a data set, from where on
     it shows the opposite, and where it says nothing for either; share: of the data sets that have
     to show it; fewest: seeds or data sets that decide. spread: only the spread over seeds decides,

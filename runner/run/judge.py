@@ -37,7 +37,7 @@ def judge_command(call: Call) -> int:
     import pandas as pd
 
     from runner.stats.rows import RowError
-    from runner.stats.verdicts import AGAINST, markdown, verdicts
+    from runner.stats.verdict_table import AGAINST, markdown, verdicts
 
     keys: Judging = call.keys
     *files, place = map(Path, call.words)

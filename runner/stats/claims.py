@@ -1,6 +1,5 @@
 """Verdicts put together: of the parts and variants of a statement, of several data sets, of random
-draws. `runner.stats.judge` exports what others use.
-"""
+draws."""
 
 from __future__ import annotations
 

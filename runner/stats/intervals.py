@@ -1,4 +1,4 @@
-"""Samples, intervals of differences, and equivalence tests; no verdicts (`runner.stats.judge`).
+"""Samples, intervals of differences, and equivalence tests; no verdicts (`over_seeds`).
 
 Two means are equal by an equivalence test (TOST at 5 %): the 90 % interval of their difference is
 compared with a margin (docs/criteria.md: when each was fixed). Inside: *reproduced*. Wholly

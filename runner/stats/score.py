@@ -1,5 +1,5 @@
 """One row of the scorecard: a published value (`runner.stats.numbers`), what was measured, and
-what `runner.stats.judge` says of the two."""
+what the equivalence tests of `runner.stats.intervals` say of the two."""
 
 from __future__ import annotations
 
@@ -9,9 +9,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.contract.records import column
-from runner.stats import judge
-from runner.stats.intervals import Difference, Part, Sample, joined, lost_text, withheld
+from runner.stats.intervals import (
+    LEVEL,
+    Difference,
+    Part,
+    Sample,
+    below,
+    digits_agree,
+    equal,
+    joined,
+    lost_text,
+    margin_of,
+    paired,
+    withheld,
+)
 from runner.stats.numbers import NAN, ROUNDING, Printed
+from runner.stats.over_seeds import only_so_many
 
 Row = Mapping[str, Any]
 
@@ -175,7 +188,7 @@ def _calibrated(score: Score, matching: Sequence[Row]) -> Score:
 
 def _bounded(score: Score, ours: Sample) -> Score:
     """Against a printed upper bound on the mean."""
-    outcome, needed = judge.below(ours, score.upper_bound)
+    outcome, needed = below(ours, score.upper_bound)
     reason = "a printed bound on the mean, one-sided at 5 %"
     return replace(score, verdict=outcome, equivalence=outcome, seeds_needed=needed, reason=reason)
 
@@ -203,12 +216,12 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
         images = None
         if variance > 0:
             images = Part(variance, _df(image_df))
-        compared = judge.equal(ours, theirs, margin, images)
+        compared = equal(ours, theirs, margin, images)
         reasons = [compared.difference.how]
         if math.isnan(paper.std) and not math.isnan(std):
             reasons.append(RESULTS_STD)
     else:  # the same networks: the spread of what is left between the two is known
-        compared = judge.paired(ours, theirs, margin, Part(rounding**2, _df(pairs)))
+        compared = paired(ours, theirs, margin, Part(rounding**2, _df(pairs)))
         reasons = [PAIRED if rounding > 0 else PAIRED_EXACT]
     verdict = compared.outcome
     if all(value.get("paired") in ("true", "1") for value in matching):
@@ -221,8 +234,8 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
     if math.isinf(compared.seeds_needed):
         never = NO_MORE
         if math.isnan(rounding):
-            never = judge.only_so_many(paper.n)
-    same_digits = judge.digits_agree(ours.mean, paper.mean, paper.resolution)
+            never = only_so_many(paper.n)
+    same_digits = digits_agree(ours.mean, paper.mean, paper.resolution)
     return replace(
         _criteria(score, ours, theirs, compared.difference),
         margin=margin,
@@ -246,7 +259,7 @@ def _margin(paper: Printed) -> float:
     if paper.margin == ROUNDING:
         return paper.resolution
     stated = float(paper.margin) if paper.margin else NAN
-    return judge.margin_of(paper.mean, paper.resolution, stated)
+    return margin_of(paper.mean, paper.resolution, stated)
 
 
 def _df(value: float) -> float:
@@ -256,14 +269,14 @@ def _df(value: float) -> float:
 
 def _every_digit(paper: Printed, ours: Sample) -> bool:
     """Whether every printed digit of mean and std agrees, over as many seeds."""
-    if ours.n != paper.n or not judge.digits_agree(ours.mean, paper.mean, paper.resolution):
+    if ours.n != paper.n or not digits_agree(ours.mean, paper.mean, paper.resolution):
         return False
     if math.isnan(paper.std):
         return True
     population = 0.0
     if ours.n > 1:
         population = population_std(ours.std, ours.n)
-    return judge.digits_agree(population, paper.std, paper.std_resolution)
+    return digits_agree(population, paper.std, paper.std_resolution)
 
 
 def has_one_digit(mean: float, resolution: float) -> bool:
@@ -284,8 +297,8 @@ def population_std(std: float, n: float) -> float:
 
 def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference) -> Score:
     """The other criteria that replication studies use."""
-    low, high = ours.interval(judge.LEVEL)
-    below, above = theirs.prediction(judge.LEVEL, ours.n)
+    low, high = ours.interval(LEVEL)
+    below, above = theirs.prediction(LEVEL, ours.n)
     ratio = NAN
     p = NAN
     if ours.std > 0 and theirs.std > 0:

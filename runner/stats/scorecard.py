@@ -45,7 +45,7 @@ def scorecard(
     value or seed "inconclusive", its count first in the reason; "true by construction" (the
     reference or the measured rows say so, or the printed value is 0 or a bound and every value of
     ours is exactly 0); "exact match" (paired, as many seeds as the paper, every printed digit of
-    mean and std); "calibrated"; a printed bound by `judge.below`; a printed mean by `judge.equal`
+    mean and std); "calibrated"; a printed bound by `intervals.below`; a printed mean by `equal`
     against the margin.
     """
     import pandas as pd

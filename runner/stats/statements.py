@@ -2,9 +2,11 @@
 
 `judge` knows no experiment, no store and no paper. What it must know of a table is in the table:
 `seed`; `images`, of which number 0 is the paper's own set; `same`, whether a row is of the paper's
-own network and images with nothing random left, so that its value alone decides (`judge.bound`);
+own network and images with nothing random left, so that its value alone decides
+(`over_seeds.bound`);
 `rival`, whether it is of a reading that counts as much as the one that decides (`_disputed`);
-a column "X without probes", with which only the scatter of the probes decides (`judge.number`).
+a column "X without probes", with which only the scatter of the probes decides
+(`over_seeds.number`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import pandas as pd
 
 from runner.contract import Claim, Statement, Tables, Verdict, decide
 from runner.contract.records import Statistic
-from runner.stats import judge as rules
+from runner.stats import over_seeds
 from runner.stats.claims import (
     LOST,
     DataSetRule,
@@ -25,10 +27,11 @@ from runner.stats.claims import (
     contradicted,
     incomplete,
     minor_error,
+    one_draw,
     together,
 )
-from runner.stats.evidence import DataSets, median
-from runner.stats.intervals import NAN, Values, joined, lost_text, withheld
+from runner.stats.data_sets import DataSets, median
+from runner.stats.intervals import NAN, Values, digits_agree, joined, lost_text, withheld
 from runner.stats.quantities import (
     WITHOUT_PROBES,
     Contrast,
@@ -146,7 +149,7 @@ def _by_values(row: Statement, table: pd.DataFrame, functions: Functions) -> Cla
         return _stated(row, [value for of_part in values.values() for value in of_part])
     known = [value for of_part in values.values() for value in of_part if not math.isnan(value)]
     if row.zero and known and not any(known):
-        made = rules.constructed(row, row.zero)
+        made = over_seeds.constructed(row, row.zero)
         broken = row.errata and not row.holds(0.0)
         return contradicted(made, row.errata) if broken else made
     made = OF_VALUES[row.test](row, values, Facts(row, parts, reader))
@@ -203,7 +206,7 @@ class Facts:
 
 def _bound(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     over = f"{facts.reader.over}s"
-    made = rules.bound(row, values, known=row.fewest, over=over, same=facts.same(values))
+    made = over_seeds.bound(row, values, known=row.fewest, over=over, same=facts.same(values))
     if facts.reader.nested and math.isfinite(made.seeds_needed):
         seeds = {seed for of_part in values.values() for seed, _ in of_part.by_unit}
         of_a_seed = max(map(len, values.values())) // len(seeds)
@@ -213,14 +216,14 @@ def _bound(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
 
 def _number(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     exact = facts.without_probes()
-    return rules.number(row, values, same=facts.same(values), without_probes=exact)
+    return over_seeds.number(row, values, same=facts.same(values), without_probes=exact)
 
 
 def _exact(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     parts = {name: of_part.mean for name, of_part in values.items()}
     listed = [f"{name}: {value:.4g}" for name, value in parts.items() if name]
     detail = "; ".join(listed) if parts else "no instance meets the condition"
-    return rules.exact(row, parts, detail)
+    return over_seeds.exact(row, parts, detail)
 
 
 def _occurs(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
@@ -335,13 +338,13 @@ def _holds(row: Statement, value: float) -> bool:
     """Whether a value keeps the limits or, where a number is printed, rounds to it."""
     if math.isnan(row.number):
         return row.holds(value)
-    return rules.digits_agree(value, row.number, row.rounding)
+    return digits_agree(value, row.number, row.rounding)
 
 
 def _draw(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     """A printed result that was one random draw: the share of our draws that keep it."""
     every = [value for of_part in values.values() for value in of_part]
-    verdict, text = rules.one_draw(sum(map(row.holds, every)), len(every))
+    verdict, text = one_draw(sum(map(row.holds, every)), len(every))
     # it is one result of the paper that is asked about
     needed = math.inf if verdict == "inconclusive" else NAN
     return claim(row, verdict, sum(every) / max(1, len(every)), text, seeds_needed=needed)
@@ -366,7 +369,7 @@ def _stated(row: Statement, values: Sequence[float]) -> Claim:
 
 
 def _constructed(row: Statement, value: float, text: str) -> Claim:
-    return rules.constructed(row, joined(row.constructed, text), value)
+    return over_seeds.constructed(row, joined(row.constructed, text), value)
 
 
 def _not_comparable(row: Statement, value: float, text: str) -> Claim:

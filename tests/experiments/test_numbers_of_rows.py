@@ -6,9 +6,9 @@ from runner.report.answers.judged import Judged
 from runner.report.answers.reference import numbers_of
 from runner.report.collect import collect
 from runner.run.config import build_job, protocol
+from runner.stats.measured import values_of, with_table
 from runner.stats.numbers import VALUE_COLUMNS
 from runner.stats.scorecard import scorecard
-from runner.stats.verdicts import values_of, with_table
 from tests.slow import daily
 
 NAMES = ("exp1_resonance", "exp1b_spectral_norm", "exp1_deep", "exp2_bottleneck")

@@ -17,7 +17,7 @@ from runner.report.output.manifest import TYPES
 from runner.report.output.page import Page
 from runner.report.output.rendering import render
 from runner.report.output.write import with_json
-from runner.stats import judge
+from runner.stats import over_seeds
 from runner.stats.scorecard import scorecard
 from tests.errors import refusal
 
@@ -101,7 +101,7 @@ def test_places_name_the_number_that_is_farthest():
 @pytest.mark.parametrize("same, word", [({"": 0.908}, True), (None, False)])
 def test_a_statement_says_of_which_networks(same, word):
     says = Statement(name="s", text="R² > 0.9", place="Section 1", low=0.9)
-    claim = judge.bound(says, {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, same=same)
+    claim = over_seeds.bound(says, {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, same=same)
     (row,) = claims_table([claim]).to_dict("records")
     shown = statement_row(row, "DAG", "x")
     assert ("published networks" in shown.verdict_in_words) == word
@@ -169,7 +169,7 @@ def test_standard_deviations_are_shown_as_papers_print_them():
 def test_a_limit_of_ours_is_marked():
     for chosen, shown in ((True, "≤ 1.25 (our limit)"), (False, "≤ 1.25")):
         says = Statement(name="s", text="constant", place="Section 1", high=1.25, chosen=chosen)
-        (row,) = claims_table([judge.bound(says, {"": [1.0, 1.1, 1.2]})]).to_dict("records")
+        (row,) = claims_table([over_seeds.bound(says, {"": [1.0, 1.1, 1.2]})]).to_dict("records")
         assert statement_row(row, "DAG", "x").published == shown
 
 

@@ -10,7 +10,7 @@ from runner.contract import Statement
 from runner.report.answers.judged import Lacking, lacking, scope_of, with_lacking
 from runner.report.answers.scope import Scope
 from runner.run.config import build_job
-from runner.stats import judge
+from runner.stats import over_seeds
 from runner.stats.scorecard import scorecard
 
 
@@ -68,13 +68,13 @@ def test_a_verdict_over_a_group_that_lacks_a_cell_is_inconclusive():
     whole = with_lacking({"t": part}, [Lacking({"depth": 3}, 46, 42)])["t"]
     says = Statement(name="s", text="R above 1", place="Section 1", low=1.0)
     parts = {f"L={d}": list(rows["R"]) for d, rows in whole.groupby("depth")}
-    made = judge.bound(says, parts)
+    made = over_seeds.bound(says, parts)
     assert made.verdict == "inconclusive" and made.detail.startswith("1 of 10 infinite or missing")
     assert made.variants == {"L=2": "confirmed", "L=3": "inconclusive"}
     below = Statement(name="s", text="R below 1", place="Section 1", high=1.0)
-    assert judge.bound(below, parts).variants["L=3"] == "inconclusive"
+    assert over_seeds.bound(below, parts).variants["L=3"] == "inconclusive"
     # a part that lacks nothing refutes it
-    assert judge.bound(below, parts).verdict == "refuted"
+    assert over_seeds.bound(below, parts).verdict == "refuted"
 
 
 def test_a_published_number_without_the_cell_of_a_seed_is_inconclusive():

@@ -9,18 +9,18 @@ import pandas as pd
 import pytest
 
 from runner import stats
-from runner.stats import judge
-from runner.stats.intervals import Part, Sample, lost_text
-from runner.stats.judge import DataSets
+from runner.stats import judge, over_seeds
+from runner.stats.claims import DataSetRule, overall
+from runner.stats.data_sets import DataSets
+from runner.stats.intervals import Part, Sample, below, equal, lost_text, paired
 from runner.stats.scorecard import scorecard
-from runner.stats.statements import judge as decided_rows
 from tests.slow import slow
-from tests.stats.test_judge import says
+from tests.stats.test_over_seeds import says
 
 LOST = (math.nan, math.inf, -math.inf)
 RANK = {"refuted": 0, "not reproduced": 0, "minor error": 0, "inconclusive": 1, "not run": 1}
 """Every other verdict is better."""
-RULE = judge.DataSetRule(share=0.8, least=3)
+RULE = DataSetRule(share=0.8, least=3)
 
 
 def rank(verdict):
@@ -52,9 +52,9 @@ def compared(method, values, *rest):
     return method(sample, Sample(1.0, 0.1, 5), *rest).outcome, lost_text(sample.lost, len(values))
 
 
-def below(values):
+def below_a_bound(values):
     sample = Sample.of(values)
-    return judge.below(sample, 1.5)[0], lost_text(sample.lost, len(values))
+    return below(sample, 1.5)[0], lost_text(sample.lost, len(values))
 
 
 def by_tests(kind, values, sign, method):
@@ -82,27 +82,27 @@ def mean_of(values):
 def of_jackknife(values):
     row = says(table="t", quantity="x.start", along="d", over="jackknife", test="bound", low=0.5)
     table = pd.DataFrame({"seed": range(len(values)), "d": 1, "x": values})
-    (made,) = decided_rows([row], {"t": table})
+    (made,) = judge([row], {"t": table})
     return made.verdict, made.detail
 
 
 JUDGES = {
-    "bound below": lambda v: judged(judge.bound, says(high=1.5), v),
+    "bound below": lambda v: judged(over_seeds.bound, says(high=1.5), v),
     "bound above": lambda v: judged(
-        judge.bound, says(low=0.5, strict=True), {"a": v, "b": [1, 1, 1]}
+        over_seeds.bound, says(low=0.5, strict=True), {"a": v, "b": [1, 1, 1]}
     ),
     "bound on own networks": lambda v: judged(
-        judge.bound, ABOVE, {"init": v}, same={"init": mean_of(v)}
+        over_seeds.bound, ABOVE, {"init": v}, same={"init": mean_of(v)}
     ),
-    "number": lambda v: judged(judge.number, PRINTED, v),
+    "number": lambda v: judged(over_seeds.number, PRINTED, v),
     "number on own networks": lambda v: judged(
-        judge.number, PRINTED, {"a": v}, same={"a": mean_of(v)}
+        over_seeds.number, PRINTED, {"a": v}, same={"a": mean_of(v)}
     ),
-    "exact": lambda v: judged(judge.exact, ABOVE, {str(i): x for i, x in enumerate(v)}),
+    "exact": lambda v: judged(over_seeds.exact, ABOVE, {str(i): x for i, x in enumerate(v)}),
     "compared": lambda v: judged(DataSets(RULE, 0.05).compared, ABOVE, dict(enumerate(v))),
-    "equal": lambda v: compared(judge.equal, v, 0.25),
-    "paired": lambda v: compared(judge.paired, v, 0.25, Part(0.0001, 5)),
-    "below": below,
+    "equal": lambda v: compared(equal, v, 0.25),
+    "paired": lambda v: compared(paired, v, 0.25, Part(0.0001, 5)),
+    "below": below_a_bound,
     "score": as_scored,
     "exact match": lambda v: as_scored(v, paired="true"),
     "calibrated": lambda v: as_scored(v, calibrated="chosen by these numbers"),
@@ -133,11 +133,11 @@ def test_what_is_left_refutes_no_more_than_it_confirms(lost):
     """Three runs at 0.5 say nothing of a mean with runs that blew up, in neither direction."""
     left = [0.5, 0.51, 0.49]
     for limits in (says(low=1.0), says(high=1.0)):
-        made = judge.bound(limits, {"a": [*left, lost]})
+        made = over_seeds.bound(limits, {"a": [*left, lost]})
         assert made.verdict == "inconclusive" and made.detail.startswith("1 of 4")
-        decided = judge.bound(limits, {"a": [*left, lost], "b": left})
-        assert decided.verdict == judge.overall(["inconclusive", *decided.variants.values()])
-    assert judge.bound(says(low=1.0), left).verdict == "refuted"
+        decided = over_seeds.bound(limits, {"a": [*left, lost], "b": left})
+        assert decided.verdict == overall(["inconclusive", *decided.variants.values()])
+    assert over_seeds.bound(says(low=1.0), left).verdict == "refuted"
     assert as_scored([5.0, 5.1, 4.9, 5.0, lost])[0] == "inconclusive"
     assert as_scored([5.0, 5.1, 4.9, 5.0, 5.0])[0] == "not reproduced"
 

@@ -18,7 +18,8 @@ from experiments.dag.protocol.scores import (
 )
 from experiments.dag.protocol.summary import first, in_percent, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
-from runner.stats import judge
+from runner.stats.intervals import digits_agree
+from runner.stats.over_seeds import number
 from runner.stats.quantities import WITHOUT_PROBES, Functions, Reader, parts_of, rows_of
 from runner.stats.statements import decided
 from runner.stats.tables import chosen
@@ -36,18 +37,18 @@ def rate_of_six(says: Statement, tables: Tables) -> Claim:
     """The rate of each curve; where no curve has it and their mean rounds to it, the text does not
     say which it is: that the mean was meant is a reading that its fitting suggests, no evidence.
     """
-    number = replace(says, test="number")
-    made = decided(number, tables, FUNCTIONS)
-    reader = Reader(number, FUNCTIONS)
-    parts = parts_of(number, rows_of(number, tables))
+    printed_rate = replace(says, test="number")
+    made = decided(printed_rate, tables, FUNCTIONS)
+    reader = Reader(printed_rate, FUNCTIONS)
+    parts = parts_of(printed_rate, rows_of(printed_rate, tables))
     curves = {name: reader.values(part).by_unit for name, part in parts.items()}
     seeds = {tuple(values) for values in curves.values()}
     verdicts = {*made.variants.values(), *made.other_seeds.values()}
     if made.verdict != "refuted" or len(seeds) != 1 or "confirmed" in verdicts:
         return made
     means = pd.DataFrame(curves).mean(axis=1)
-    pooled = judge.number(says, list(means))
-    agrees = judge.digits_agree(pooled.statistic, says.number, says.rounding)
+    pooled = number(says, list(means))
+    agrees = digits_agree(pooled.statistic, says.number, says.rounding)
     if pooled.verdict == "refuted" or not agrees:
         return made
     each = ", ".join(f"{name} {sum(v.values()) / len(v):.2g}" for name, v in curves.items())

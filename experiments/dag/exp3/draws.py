@@ -12,7 +12,7 @@ import pandas as pd
 from experiments.dag.protocol.summary import complete, complete_means, label
 from runner import stats
 from runner.contract import Tables
-from runner.stats.judge import FEWEST_SEEDS
+from runner.stats.intervals import FEWEST_SEEDS
 from runner.stats.quantities import Functions
 from runner.stats.tables import chosen, groups
 

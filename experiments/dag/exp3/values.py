@@ -10,8 +10,9 @@ from experiments.dag.protocol.scores import printed, published_start, with_own
 from experiments.dag.protocol.summary import first, in_percent, over_seeds
 from runner import stats
 from runner.contract import Claim, Statement, Tables
-from runner.stats import judge
-from runner.stats.intervals import NAN
+from runner.stats.claims import claim
+from runner.stats.intervals import FEWEST_SEEDS, NAN
+from runner.stats.over_seeds import exact
 from runner.stats.quantities import Functions
 from runner.stats.tables import chosen
 from runner.training import CHECKPOINTS
@@ -61,11 +62,11 @@ def p_of_ranking(says: Statement, tables: Tables) -> Claim:
         f"n = {rank.n_a} activations, ρ = {rank.statistic:.3f}; exact over all orders; the "
         f"smallest p that the ties allow is {rank.p_min:.3g}"
     )
-    if gaps["seed"].nunique() < judge.FEWEST_SEEDS:
-        return judge.claim(says, "inconclusive", rank.p, detail)
+    if gaps["seed"].nunique() < FEWEST_SEEDS:
+        return claim(says, "inconclusive", rank.p, detail)
     if not says.holds(rank.p_min):
         detail += ": no data could give the printed p by an exact test"
-    return judge.exact(says, rank.p, detail)
+    return exact(says, rank.p, detail)
 
 
 def judged(tables: Tables, gaps: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -11,7 +11,9 @@ import pandas as pd
 from experiments.dag.protocol.scores import scored, with_own
 from experiments.dag.protocol.summary import at_ends, complete_means, first, in_percent
 from runner.contract import Claim, Statement, Tables
-from runner.stats import judge
+from runner.stats.claims import claim, minor_error
+from runner.stats.intervals import FEWEST_SEEDS
+from runner.stats.over_seeds import exact
 from runner.stats.quantities import Functions, groups_of, rows_of
 from runner.stats.tables import chosen
 
@@ -34,12 +36,12 @@ def falling_pairs(says: Statement, tables: Tables) -> Claim:
     known = by_images["change"].count()
     if known.get(0) != PAIRS:
         detail = f"{PAIRS - known.get(0, 0)} of {PAIRS} pairs infinite, missing or of too few seeds"
-        return judge.claim(says, "inconclusive", detail=detail)
+        return claim(says, "inconclusive", detail=detail)
     on_papers, *random = by_images["falls"].sum()[known == PAIRS]
     counts = ", ".join(map(str, random)) or "none"
     detail = f"{on_papers} of {PAIRS} on the papers' images; {counts} on random sets"
-    made = judge.exact(says, float(on_papers), detail)
-    return judge.minor_error(made, COUNTED) if on_papers == PAIRS else made
+    made = exact(says, float(on_papers), detail)
+    return minor_error(made, COUNTED) if on_papers == PAIRS else made
 
 
 def judged(tables: Tables, without_norm: pd.DataFrame | None = None) -> Tables:
@@ -71,7 +73,7 @@ def steps(distances: pd.DataFrame) -> pd.DataFrame:
     keys = [*KEYS, "relation", "images"]
     of_seeds = part.groupby([*keys, "distance"])["R"]
     means = complete_means(of_seeds)
-    known = np.isfinite(means) & (of_seeds.size() >= judge.FEWEST_SEEDS)
+    known = np.isfinite(means) & (of_seeds.size() >= FEWEST_SEEDS)
     changes = means.where(known).groupby(level=keys).pct_change(fill_method=None)
     table = (100 * changes).rename("change").reset_index()
     return table[table["distance"] > 0].assign(falls=table["change"] < 0)

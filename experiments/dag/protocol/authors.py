@@ -20,9 +20,9 @@ import pandas as pd
 from experiments.judged import JudgedAnalysis
 from runner.contract import Claim, Statement, Tables
 from runner.report.answers.reference import REFERENCE
+from runner.stats import judge
 from runner.stats.intervals import FEWEST_SEEDS
 from runner.stats.numbers import unrounded
-from runner.stats.statements import judge
 
 Rows = list[dict[str, Any]]
 SEEDS = range(FEWEST_SEEDS)

@@ -34,7 +34,7 @@ from experiments.three_layer.ws_bound.analysis import (
     where_led,
 )
 from runner.contract import Claim, Statement, Tables, decide
-from runner.stats import judge
+from runner.stats.claims import claim, together
 from runner.stats.quantities import Functions
 from runner.stats.tables import chosen
 
@@ -267,11 +267,11 @@ def at_every_point(says: Statement, tables: Tables) -> Claim:
     """An inequality at the points of every variant, over its widths, rates and data sets."""
     table = tables.get("theorems", pd.DataFrame())
     if table.empty:
-        return judge.claim(says, "not run", detail="no point to test")
+        return claim(says, "not run", detail="no point to test")
     claims = {}
     for mark, rows in table.groupby("mark", sort=False):
         claims[str(mark)] = _inequality(says, str(mark), rows)
-    return judge.together(claims)
+    return together(claims)
 
 
 def _inequality(says: Statement, mark: str, rows: pd.DataFrame) -> Claim:
@@ -281,7 +281,7 @@ def _inequality(says: Statement, mark: str, rows: pd.DataFrame) -> Claim:
     holding = int(tested["holding"].sum())
     if not points or (tested["slack_min"] == INFINITE).all():
         why = "the bound is infinite for this activation" if points else "no point to test"
-        return judge.claim(says, "not run", detail=why, threshold=threshold)
+        return claim(says, "not run", detail=why, threshold=threshold)
     slack = float(tested["slack_min"].min())
     detail = (
         f"{mark}: holds at {holding} of {points} points; slack (bound - value) / bound at least "
@@ -294,7 +294,7 @@ def _inequality(says: Statement, mark: str, rows: pd.DataFrame) -> Claim:
         detail += (
             f"; only {points} of {every} points where the search stops are positive semi-definite"
         )
-    return judge.claim(says, decide(holding == points), slack, detail, threshold=threshold)
+    return claim(says, decide(holding == points), slack, detail, threshold=threshold)
 
 
 def _constants(activation: str) -> str:

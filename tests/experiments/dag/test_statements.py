@@ -7,7 +7,7 @@ import pytest
 from experiments.printed import statements
 from runner.contract import Statement
 from runner.run.config import build_job, experiment_names
-from runner.stats import judge
+from runner.stats import over_seeds
 
 NAMES = [name for name in experiment_names() if name.startswith("exp")]
 
@@ -25,6 +25,6 @@ def test_every_statement_has_a_printed_criterion_or_ours_with_its_reason(name):
 def test_what_could_not_fail_is_not_run():
     bare = Statement(name="x", text="x", place="x")
     assert not bare.decidable
-    assert judge.bound(bare, [1.0, 2.0, 3.0]).verdict == "not run"
-    assert judge.number(bare, [1.0, 2.0, 3.0]).verdict == "not run"
-    assert judge.exact(bare, {"": 1.0}).verdict == "not run"
+    assert over_seeds.bound(bare, [1.0, 2.0, 3.0]).verdict == "not run"
+    assert over_seeds.number(bare, [1.0, 2.0, 3.0]).verdict == "not run"
+    assert over_seeds.exact(bare, {"": 1.0}).verdict == "not run"

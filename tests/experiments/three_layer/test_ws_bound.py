@@ -19,9 +19,8 @@ from experiments.three_layer.ws_bound.values import FUNCTIONS, boundary_length, 
 from runner.contract import Context, SettingError, analyse
 from runner.report.answers.reference import numbers_of
 from runner.run.config import arguments, build_job
-from runner.stats import correct
+from runner.stats import correct, judge
 from runner.stats.scorecard import scorecard
-from runner.stats.statements import judge
 from runner.stats.tables import chosen
 from runner.training.descent.directions import LossGradient
 from tests.errors import refusal

@@ -1,7 +1,6 @@
-"""The only module that reaches verdicts: on published numbers (equivalence tests of
-`runner.stats.intervals`) and on statements of a paper.
+"""Statements decided by values over seeds: limits, a printed number, one value without chance.
 
-Statements. *confirmed* or *refuted* when the 95 % interval over seeds is wholly on one side of the
+*confirmed* or *refuted* when the 95 % interval over seeds is wholly on one side of the
 limits, or enough data sets show it; *inconclusive* when the interval contains both answers or the
 test cannot reach its level; *minor error* when it is wrong as printed, in a display or remark on
 which no result depends (classes B and C of the errata); *not run* when nothing was measured or no
@@ -32,35 +31,20 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from runner.contract import Claim, Statement, Verdict, decide
-from runner.stats.claims import (
-    WHOLE,
-    DataSetRule as DataSetRule,
-    claim as claim,
-    contradicted as contradicted,
-    data_sets_needed as data_sets_needed,
-    incomplete as incomplete,
-    minor_error as minor_error,
-    one_draw as one_draw,
-    overall as overall,
-    together as together,
-    verdict_of_data_sets as verdict_of_data_sets,
-)
-from runner.stats.evidence import DataSets as DataSets, median as median
+from runner.stats.claims import WHOLE, claim, overall
 from runner.stats.intervals import (
-    EQUIVALENCE as EQUIVALENCE,
-    FEWEST_SEEDS as FEWEST_SEEDS,
-    LEVEL as LEVEL,
+    FEWEST_SEEDS,
+    LEVEL,
     NAN,
     Part,
     Sample,
-    below as below,
-    digits_agree as digits_agree,
-    equal as equal,
+    digits_agree,
+    equal,
     joined,
     lost_text,
-    margin_of as margin_of,
+    margin_of,
     one_sided,
-    paired as paired,
+    paired,
     seeds_for_limit,
     two_sided,
     withheld,

@@ -8,19 +8,33 @@ import pytest
 from scipy import stats as scipy_stats
 
 from runner.contract import CLAIM_VERDICTS, Statement, decide
-from runner.stats import Statistic, judge
-from runner.stats.claims import LOST, WHOLE
+from runner.stats import Statistic, over_seeds
+from runner.stats.claims import (
+    LOST,
+    WHOLE,
+    DataSetRule,
+    claim,
+    data_sets_needed,
+    incomplete,
+    one_draw,
+    overall,
+    together,
+    verdict_of_data_sets,
+)
+from runner.stats.data_sets import DataSets, median
 from runner.stats.intervals import (
+    EQUIVALENCE,
     Difference,
     Part,
     Sample,
     Values,
+    equal,
     outcome_of,
+    paired,
     seeds_for_limit,
     seeds_to_compare,
     welch,
 )
-from runner.stats.judge import DataSets, median
 from runner.stats.score import z_of
 from tests.errors import refusal
 
@@ -45,20 +59,20 @@ def test_equivalence_holds_its_level_at_the_margin(monkeypatch):
     passed = []
     for _ in range(4000):
         ours, theirs = (Sample.of(rng.normal(mean, 0.1, 5)) for mean in (1.25, 1.0))
-        passed.append(judge.equal(ours, theirs, 0.25).outcome == "reproduced")
+        passed.append(equal(ours, theirs, 0.25).outcome == "reproduced")
     assert np.mean(passed) == pytest.approx(0.05, abs=0.012)
 
 
 def test_seeds_needed_decide():
     ours, theirs, margin = Sample(1.1, 0.3, 5), Sample(1.0, 0.05, 5), 0.25
-    needed = judge.equal(ours, theirs, margin).seeds_needed
-    assert 5 < needed < 100 and needed == seeds_to_compare(ours, theirs, margin, judge.EQUIVALENCE)
+    needed = equal(ours, theirs, margin).seeds_needed
+    assert 5 < needed < 100 and needed == seeds_to_compare(ours, theirs, margin, EQUIVALENCE)
     for n, outcome in ((needed, "reproduced"), (needed - 1, "inconclusive")):
-        assert judge.equal(replace(ours, n=int(n)), theirs, margin).outcome == outcome
-    assert math.isinf(judge.equal(ours, replace(theirs, std=0.5), margin).seeds_needed)
+        assert equal(replace(ours, n=int(n)), theirs, margin).outcome == outcome
+    assert math.isinf(equal(ours, replace(theirs, std=0.5), margin).seeds_needed)
     for mean in (0.75, 1.25):  # on the margin
         exact = Sample(mean, 0.0, 5), Sample(1.0, 0.0, 5)
-        assert seeds_to_compare(*exact, margin, judge.EQUIVALENCE) == 2
+        assert seeds_to_compare(*exact, margin, EQUIVALENCE) == 2
 
 
 @pytest.mark.parametrize(
@@ -89,7 +103,7 @@ def test_seeds_for_a_limit(mean_std, log, limit):
     ],
 )
 def test_bounds(values, verdict):
-    found = judge.bound(says(low=0.7), {"": values})
+    found = over_seeds.bound(says(low=0.7), {"": values})
     assert (found.verdict, found.variants) == (verdict, {})
     assert math.isnan(found.seeds_needed) == (verdict != "inconclusive")
 
@@ -104,23 +118,23 @@ def test_bounds(values, verdict):
     ],
 )
 def test_a_constant_sample_on_a_limit_is_decided(limits, verdict):
-    assert judge.bound(says(**limits), [0.0] * 5).verdict == verdict
+    assert over_seeds.bound(says(**limits), [0.0] * 5).verdict == verdict
 
 
 def test_a_part_too_many_refutes_only_at_its_share_of_the_level():
     near = [0.61, 0.64, 0.69, 0.62, 0.66]
     _, high = Sample.of(near).interval(0.95)
     assert high < 0.7
-    assert judge.bound(says(low=0.7), {"x": near}).verdict == "refuted"
+    assert over_seeds.bound(says(low=0.7), {"x": near}).verdict == "refuted"
     others = {f"y{i}": [1.0, 1.01, 1.02] for i in range(39)}
-    among = judge.bound(says(low=0.7), {"x": near, **others})
+    among = over_seeds.bound(says(low=0.7), {"x": near, **others})
     assert among.verdict == among.variants["x"] == "inconclusive"
     assert among.variants["y1"] == "confirmed"
 
 
 def test_a_number_is_not_confirmed_without_power():
     printed = says(number=0.94, rounding=0.005, n=5)
-    found = judge.number(printed, {"": [0.38, 1.02, 1.34, 0.82, 0.15]})
+    found = over_seeds.number(printed, {"": [0.38, 1.02, 1.34, 0.82, 0.15]})
     assert found.verdict == "inconclusive" and found.seeds_needed > 5
     for values, verdict in (
         ([0.93, 0.95, 0.94], "confirmed"),
@@ -128,7 +142,7 @@ def test_a_number_is_not_confirmed_without_power():
         ([0.94], "inconclusive"),
         ([], "not run"),
     ):
-        assert judge.number(printed, {"": values}).verdict == verdict
+        assert over_seeds.number(printed, {"": values}).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -141,19 +155,19 @@ def test_a_number_is_not_confirmed_without_power():
     ],
 )
 def test_exact_quantities(limits, value, verdict):
-    found = judge.exact(says(**limits), {"": value})
+    found = over_seeds.exact(says(**limits), {"": value})
     assert (found.verdict, found.variants) == (verdict, {})
 
 
 def test_exact_quantities_of_parts():
     parts = {"a": 0.5, "b": math.nan}
-    assert judge.exact(says(high=1.0), parts).verdict == "inconclusive"
-    one = judge.exact(says(high=1.0), parts | {"c": 2.0})
+    assert over_seeds.exact(says(high=1.0), parts).verdict == "inconclusive"
+    one = over_seeds.exact(says(high=1.0), parts | {"c": 2.0})
     assert (one.verdict, one.statistic) == ("refuted", 2.0)
     assert one.variants == {"a": "confirmed", "b": "inconclusive", "c": "refuted"}
 
 
-RULE = judge.DataSetRule(share=0.8, least=3)
+RULE = DataSetRule(share=0.8, least=3)
 
 
 def sets(words):
@@ -178,7 +192,7 @@ def sets(words):
     ],
 )
 def test_votes(found, verdict):
-    assert judge.verdict_of_data_sets(sets(found), RULE)[0] == verdict
+    assert verdict_of_data_sets(sets(found), RULE)[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -192,46 +206,46 @@ def test_votes(found, verdict):
     ],
 )
 def test_how_many_data_sets_would_decide(found, needed):
-    assert judge.data_sets_needed(sets(found), RULE) == needed
+    assert data_sets_needed(sets(found), RULE) == needed
 
 
 def test_variants_are_marks_of_one_row():
-    held = judge.exact(says(high=1.0), {"": 0.5})
-    claims = {"fitted": held, "printed": judge.claim(says(high=1.0), "inconclusive")}
+    held = over_seeds.exact(says(high=1.0), {"": 0.5})
+    claims = {"fitted": held, "printed": claim(says(high=1.0), "inconclusive")}
     marks = {"fitted": "confirmed", "printed": "inconclusive"}
     for main, verdict in (
         ("fitted", "confirmed"),
         (None, "inconclusive"),
         ("as published", "not run"),
     ):
-        found = judge.together(claims, main=main)
+        found = together(claims, main=main)
         assert (found.verdict, found.variants) == (verdict, marks)
     assert found.detail.startswith("not measured: as published")
     with refusal("at least one variant"):
-        judge.together({})
+        together({})
 
 
 def test_a_variant_whose_parts_differ_is_marked_by_them():
-    init = judge.exact(says(high=1.0), {"L=6 init": 0.5, "L=8 init": 2.0})
-    final = judge.exact(says(high=1.0), {"": 0.5})
-    found = judge.together({"init": init, "final": final}, main="final")
+    init = over_seeds.exact(says(high=1.0), {"L=6 init": 0.5, "L=8 init": 2.0})
+    final = over_seeds.exact(says(high=1.0), {"": 0.5})
+    found = together({"init": init, "final": final}, main="final")
     marks = {"L=6 init": "confirmed", "L=8 init": "refuted"}
     assert found.verdict == "confirmed"
     assert found.variants == marks | {"final": "confirmed"}
-    named = judge.together({"printed": init, "fitted": final}, main="fitted").variants
+    named = together({"printed": init, "fitted": final}, main="fitted").variants
     printed = {f"printed {part}": verdict for part, verdict in marks.items()}
     assert named == printed | {"fitted": "confirmed"}
 
 
 def test_what_was_not_measured_everywhere_is_not_confirmed():
-    held, failed = (judge.exact(says(high=1.0), {"init": v}) for v in (0.5, 2.0))
-    assert judge.incomplete(held, []) == held
-    found = judge.incomplete(held, ["final"])
+    held, failed = (over_seeds.exact(says(high=1.0), {"init": v}) for v in (0.5, 2.0))
+    assert incomplete(held, []) == held
+    found = incomplete(held, ["final"])
     assert found.verdict == "inconclusive" and found.variants["final"] == "not run"
     assert found.detail.startswith("not run: final") and math.isinf(found.seeds_needed)
-    assert judge.incomplete(failed, ["final"]).verdict == "refuted"
-    nothing = judge.claim(says(high=1.0), "not run")
-    assert judge.incomplete(nothing, ["final"]) == nothing
+    assert incomplete(failed, ["final"]).verdict == "refuted"
+    nothing = claim(says(high=1.0), "not run")
+    assert incomplete(nothing, ["final"]) == nothing
 
 
 @pytest.mark.parametrize(
@@ -246,7 +260,7 @@ def test_what_was_not_measured_everywhere_is_not_confirmed():
     ],
 )
 def test_a_result_of_one_draw_is_refuted_only_where_it_is_rare(kept, draws, verdict):
-    assert judge.one_draw(kept, draws)[0] == verdict
+    assert one_draw(kept, draws)[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -260,7 +274,7 @@ def test_a_result_of_one_draw_is_refuted_only_where_it_is_rare(kept, draws, verd
     ],
 )
 def test_overall(verdicts, verdict):
-    assert judge.overall(verdicts) == verdict
+    assert overall(verdicts) == verdict
 
 
 def test_decisions_are_verdicts():
@@ -271,20 +285,20 @@ def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():
     wide = [0.5, 1.5, 1.0, 0.7, 1.2]
     spread = {"init": wide, "final": [3.0, 3.1, 2.9, 3.0, 3.05]}
     above = says(low=0.9, strict=True)
-    undecided = judge.bound(above, spread)
+    undecided = over_seeds.bound(above, spread)
     assert undecided.variants == {"init": "inconclusive", "final": "confirmed"}
     for value, verdict in ((0.908, "confirmed"), (0.9, "refuted"), (0.8, "refuted")):
-        found = judge.bound(above, spread, same={"init": value})
+        found = over_seeds.bound(above, spread, same={"init": value})
         assert found.verdict == verdict  # the other part is confirmed
         assert found.variants["init"] == verdict and found.other_seeds == {"init": "inconclusive"}
         assert f"init: {value:.4g}" in found.detail
         assert "seeds would decide it for others" in found.detail
-    assert judge.bound(above, spread, same={"other": 0.0}) == undecided
+    assert over_seeds.bound(above, spread, same={"other": 0.0}) == undecided
     both = {"init": wide, "final": wide}  # a fact hides no other part
-    assert judge.bound(above, both, same={"init": 1.0}).verdict == "inconclusive"
-    ours = judge.bound(replace(above, chosen=True), {"": wide}, same={"": 0.899})
+    assert over_seeds.bound(above, both, same={"init": 1.0}).verdict == "inconclusive"
+    ours = over_seeds.bound(replace(above, chosen=True), {"": wide}, same={"": 0.899})
     assert ours.verdict == "inconclusive"  # a criterion that we chose: the interval decides
-    alone = judge.bound(above, wide, same={"": 0.908})
+    alone = over_seeds.bound(above, wide, same={"": 0.908})
     assert (alone.variants, alone.other_seeds) == ({}, {WHOLE: "inconclusive"})
     assert math.isnan(alone.seeds_needed)
 
@@ -297,7 +311,7 @@ def test_on_the_papers_own_networks_the_scatter_of_the_probes_decides():
     def number(values, without=None):
         known = None if without is None else {"": without}
         printed = says(number=1.0, rounding=0.005, n=5)
-        return judge.number(printed, {"": values}, without_probes=known)
+        return over_seeds.number(printed, {"": values}, without_probes=known)
 
     assert number(near).verdict == "inconclusive"
     found = number(near, exact)
@@ -312,8 +326,8 @@ def test_on_the_papers_own_networks_the_scatter_of_the_probes_decides():
 def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refuted():
     spread = [0.5, 1.5, 1.0, 0.7, 1.2]
     printed = says(number=1.0, rounding=0.05, n=5)
-    assert judge.number(printed, spread).verdict == "inconclusive"
-    exact, near, far = (judge.number(printed, spread, same={"": v}) for v in (0.98, 1.2, 1.3))
+    assert over_seeds.number(printed, spread).verdict == "inconclusive"
+    exact, near, far = (over_seeds.number(printed, spread, same={"": v}) for v in (0.98, 1.2, 1.3))
     assert exact.verdict == "confirmed" and "on the published networks and images; " in exact.detail
     assert near.verdict == "inconclusive"  # within the margin, not the digits
     assert far.verdict == "refuted"
@@ -324,11 +338,11 @@ def test_the_scatter_of_few_probes_has_as_many_degrees_of_freedom_as_errors_less
     values, exact = [100 - scatter, 100, 100 + scatter], [100.0] * 3
     limit = scipy_stats.t.ppf(0.95, 2)  # of a 90 % interval: 2.92
     for share, verdict in ((0.99, "inconclusive"), (1.01, "confirmed")):
-        found = judge._by_probes(values, exact, Sample.of(exact), limit * share)
+        found = over_seeds._by_probes(values, exact, Sample.of(exact), limit * share)
         assert found.verdict == verdict
 
 
-SETS = DataSets(judge.DataSetRule(0.8, 3), 0.01)
+SETS = DataSets(DataSetRule(0.8, 3), 0.01)
 
 
 def evidence(*tests, p_min=0.001, **kept):
@@ -418,8 +432,8 @@ def test_numbers_of_data_sets():
 def test_the_part_that_needs_most_seeds_gives_their_number():
     wide, narrow = [0.9, 1.0, 1.25, 0.95], [0.98, 1.02, 1.01, 1.08]
     limit, parts = says(high=1.03), {"wide": wide, "narrow": narrow}
-    alone = [judge.bound(limit, {name: values}).seeds_needed for name, values in parts.items()]
-    both = judge.bound(limit, parts)
+    alone = [over_seeds.bound(limit, {name: values}).seeds_needed for name, values in parts.items()]
+    both = over_seeds.bound(limit, parts)
     assert alone[0] != alone[1] and both.verdict == "inconclusive"
     assert both.seeds_needed >= max(alone)
 
@@ -427,7 +441,7 @@ def test_the_part_that_needs_most_seeds_gives_their_number():
 def test_the_limit_that_needs_most_seeds_gives_their_number():
     values = [0.8, 1.0, 1.2, 1.1]
     low, high, both = (
-        judge.bound(says(**limits), values).seeds_needed
+        over_seeds.bound(says(**limits), values).seeds_needed
         for limits in ({"low": 0.9}, {"high": 1.2}, {"low": 0.9, "high": 1.2})
     )
     assert low != high and both == max(low, high)
@@ -436,9 +450,9 @@ def test_the_limit_that_needs_most_seeds_gives_their_number():
 def test_the_variant_that_needs_most_seeds_gives_their_number():
     claims = {}
     for name, seeds in (("a", 7.0), ("b", 40.0), ("c", 12.0)):
-        claims[name] = judge.claim(says(high=1), "inconclusive", seeds_needed=seeds)
-    assert judge.together(claims).seeds_needed == 40
-    assert judge.together(claims, main="c").seeds_needed == 12
+        claims[name] = claim(says(high=1), "inconclusive", seeds_needed=seeds)
+    assert together(claims).seeds_needed == 40
+    assert together(claims, main="c").seeds_needed == 12
 
 
 @pytest.mark.parametrize(
@@ -466,8 +480,8 @@ def test_ratios_are_compared_by_their_logarithms():
     theirs = Sample.printed(2.0, math.nan, 5)
     variance, quantile = (steps**2).sum() / 4, scipy_stats.t.ppf(0.95, 4)
     for compared, error in (
-        (judge.equal(ours, theirs, 0.5), math.sqrt(variance * 2 / 5)),
-        (judge.paired(ours, theirs, 0.5, Part(0.04, 4)), math.sqrt(0.04 / 5) / 2),
+        (equal(ours, theirs, 0.5), math.sqrt(variance * 2 / 5)),
+        (paired(ours, theirs, 0.5, Part(0.04, 4)), math.sqrt(0.04 / 5) / 2),
     ):
         ends = [2 * math.expm1(sign * quantile * error) for sign in (-1, 1)]
         assert [compared.low, compared.high] == pytest.approx(ends)
