@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.contract import SettingError, one_of, setting
-from runner.files import write_bytes
 from runner.run.keys import Keys
 
 if TYPE_CHECKING:
@@ -31,11 +30,12 @@ def judge_command(call: Call) -> int:
 
     ROWS are files statements.csv (columns: docs/statements.md) and numbers.csv; TABLES is a CSV
     file or a folder of them, in long form: one row a value, with a column `seed`. Prints the
-    verdicts and writes verdicts.csv and verdicts.md. Exit status 1: a row is refuted or not
-    reproduced.
+    verdicts and writes verdicts.csv and verdicts.md; a file of these names that others have written
+    or changed is kept as verdicts.kept.csv. Exit status 1: a row is refuted or not reproduced.
     """
     import pandas as pd
 
+    from runner.report.output.manifest import write
     from runner.stats.rows import RowError
     from runner.stats.verdict_table import AGAINST, markdown, verdicts
 
@@ -55,8 +55,8 @@ def judge_command(call: Call) -> int:
     out = Path(keys.out)
     out.mkdir(parents=True, exist_ok=True)
     text = markdown(found)
-    write_bytes(out / "verdicts.csv", found.to_csv(index=False).encode())
-    write_bytes(out / "verdicts.md", text.encode())
+    write(out / "verdicts.csv", found.to_csv(index=False).encode())
+    write(out / "verdicts.md", text.encode())
     print(text, end="")
     return int(found["verdict"].isin(AGAINST).any())
 
@@ -64,23 +64,12 @@ def judge_command(call: Call) -> int:
 def _rows(file: Path, experiment: str) -> tuple[list[Statement], pd.DataFrame | None]:
     """The statements or the numbers of a file."""
     from runner.stats.numbers import read_numbers
+    from runner.stats.rows import lines_of
 
-    if not _columns(file) >= {"metric", "mean"}:
+    header = next(iter(lines_of(file)), [])
+    if not {"metric", "mean"} <= set(header):
         return _statements(file, experiment), None
-    try:
-        return [], read_numbers(file, experiment)
-    except ValueError as error:
-        raise SettingError(str(error)) from None
-
-
-def _columns(file: Path) -> set[str]:
-    from runner.stats.rows import RowError
-
-    try:
-        with open(file, encoding="utf-8") as stream:
-            return set(stream.readline().strip().split(","))
-    except (OSError, UnicodeDecodeError) as error:
-        raise RowError(f"{file}: cannot be read as a CSV file ({error})") from None
+    return [], read_numbers(file, experiment)
 
 
 def _statements(file: Path, experiment: str) -> list[Statement]:

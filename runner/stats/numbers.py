@@ -6,10 +6,10 @@ they are of. `statistic` says how the value is made from them (blank: their mean
 is measured here (`WAYS`). `results` is its place in the authors' public results
 (`unrounded/results.csv`), whose standard deviation counts where the paper prints none. `margin` and
 `margin_reason` say how far another value may lie from it and still be the same ("rounding" for the
-rounding of the print; blank for the default of `judge.margin_of`), `fixed` in which commit that was
-decided, and whether before or after the first result;
-`constructed` says why the row could not come out otherwise. `table`, `where` and `quantity` say how
-the value is read (`runner.stats.rows`). Every other column is a key (`metric` always).
+rounding of the print; blank for a quarter of the value), `fixed` in which commit that was decided,
+and whether before or after the first result; `constructed` says why the row could not come out
+otherwise. `table`, `where` and `quantity` say how the value is read (docs/statements.md). Every
+other column is a key (`metric` always).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.stats.rows import resolution
+from runner.stats.rows import RowError, lines_of, resolution, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,37 +71,22 @@ def read_numbers(path: Path, experiment: str = "") -> pd.DataFrame:
     experiment: whose rows are read, of a file with that column; keys that none of them has are left
     out.
 
-    Raises ValueError with one line for an unreadable file, missing columns, a row of another
+    Raises RowError with one line for an unreadable file, missing columns, a row of another
     length, a number that is none, a negative std, or a row with neither mean nor upper_bound.
     """
     import pandas as pd
 
-    try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            rows = [row for row in csv.reader(stream) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
-    header = []
-    if rows:
-        header = [name.strip() for name in rows[0]]
+    header = lines_of(path)[0]
     for column in ("metric", "mean"):
         if column not in header:
-            raise ValueError(
-                f"{path}: expected a column {column!r}, "
-                f"found {', '.join(header) or 'an empty file'}"
-            )
-    if len(set(header)) < len(header):
-        raise ValueError(f"{path}: column names repeat: {', '.join(header)}")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            raise ValueError(
-                f"{path}, row {number}: expected {len(header)} fields, found {len(row)}"
-            )
+            raise RowError(f"{path}: expected a column {column!r}, found {', '.join(header)}")
+    rows = table_of(path)
+    for number, row in enumerate(rows, start=2):
         try:
-            published(dict(zip(header, row, strict=True)))
+            published(row)
         except ValueError as error:
-            raise ValueError(f"{path}, row {number}: {error}") from None
-    table = of_experiment(pd.DataFrame(rows[1:], columns=header, dtype=str), experiment)
+            raise RowError(f"{path}, row {number}: {error}") from None
+    table = of_experiment(pd.DataFrame(rows, columns=header, dtype=str), experiment)
     if "results" in header:
         beside = [folder / "unrounded" / "results.csv" for folder in path.parents[:2]]
         known = unrounded(next((place for place in beside if place.is_file()), beside[0]))

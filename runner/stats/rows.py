@@ -55,26 +55,45 @@ def read_statements(path: Path) -> dict[tuple[str, str], Statement]:
     return found
 
 
-def table_of(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file as texts."""
+def lines_of(path: Path) -> list[list[str]]:
+    """The lines of a CSV file that are not blank, as texts, the names of its columns first.
+
+    Raises RowError for a file that cannot be read, or without columns of different names.
+    """
     try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            return list(csv.DictReader(stream))
+        # spreadsheets begin a file with a byte-order mark
+        with open(path, newline="", encoding="utf-8-sig") as stream:
+            lines = [line for line in csv.reader(stream) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise RowError(f"{path}: cannot be read as a CSV file ({error})") from None
+    if not lines:
+        raise RowError(f"{path}: expected names of columns, found an empty file")
+    header = [name.strip() for name in lines[0]]
+    if len(set(header)) < len(header):
+        raise RowError(f"{path}: column names repeat: {', '.join(header)}")
+    return [header, *lines[1:]]
 
 
-def values_of(row: Mapping[str, str | None], place: str) -> dict[str, Any]:
+def table_of(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file as texts; RowError where one has not a field for each column."""
+    header, *lines = lines_of(path)
+    for number, line in enumerate(lines, start=2):
+        if len(line) != len(header):
+            raise RowError(
+                f"{path}, row {number}: expected {len(header)} fields, found {len(line)}"
+            )
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def values_of(row: Mapping[str, str], place: str) -> dict[str, Any]:
     """The fields that a row gives, with their types."""
-    if None in row or None in row.values():
-        raise RowError(f"{place}: expected {len(FIELDS)} fields at most, one for each column")
     given = {}
     for column, text in row.items():
         named(f"{place}, column", column, FIELDS)
-        if text and text.strip():
+        if text.strip():
             given[column] = _typed(FIELDS[column], text.strip(), f"{place}, {column}")
     if "number" in given and "rounding" not in given:
-        given["rounding"] = resolution(str(row["number"]))
+        given["rounding"] = resolution(row["number"])
     return given
 
 

@@ -297,7 +297,7 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(reference):
 
 
 MALFORMED = """
- | expected a column 'metric', found an empty file
+ | expected names of columns, found an empty file
 metric,value | expected a column 'mean', found metric, value
 metric,mean,mean | column names repeat
 metric,mean;gap,1,2 | row 2: expected 2 fields, found 3

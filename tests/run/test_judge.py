@@ -78,6 +78,32 @@ def test_a_row_that_cannot_be_meant_is_one_line(command, files, change, words):
     assert not (command.folder / "verdicts.csv").exists()
 
 
+def test_a_quoted_header_after_a_byte_order_mark_is_read(command, files):
+    header, row = CONTRAST.splitlines()
+    files(f"{quoted(header)}\n{row}\n", f"\ufeff{quoted(NUMBERS)}")
+    out = command.output("judge", "statements.csv", "numbers.csv", "tables")
+    assert out.startswith("3 rows: 2 reproduced, 1 confirmed.")
+
+
+def quoted(text):
+    """The names in the first line in quotation marks."""
+    first, *rest = text.split("\n")
+    return "\n".join([",".join(f'"{name}"' for name in first.split(",")), *rest])
+
+
+def test_a_file_of_the_users_is_kept(command, files):
+    files(CONTRAST)
+    (command.folder / "verdicts.csv").write_text("mine")
+    for _ in range(2):  # what the command itself wrote is replaced
+        status, _, err = command("judge", "statements.csv", "tables")
+    assert status == 0 and not err
+    assert (command.folder / "verdicts.kept.csv").read_text() == "mine"
+    assert len([*command.folder.glob("verdicts.*")]) == 3
+    files(CONTRAST, b=0.6)
+    command("judge", "statements.csv", "tables")
+    assert len([*command.folder.glob("verdicts.*")]) == 3
+
+
 def test_what_is_not_there_is_named(command, files):
     files(CONTRAST)
     assert "expected a CSV file or a folder" in command.refusal("judge", "statements.csv", "absent")
