@@ -30,6 +30,7 @@ class _Interrupts:
         if not _here():
             return
         if not self.depth:
+            self.waiting = False
             self.before = signal.getsignal(signal.SIGINT)
             self._handle(self._keep)
         self.depth += 1
@@ -38,11 +39,13 @@ class _Interrupts:
         if not _here():
             return
         self.depth -= 1
-        if not self.depth:
-            waiting = self.waiting
-            self.waiting = False
+        if self.depth:
+            return
+        try:
             self._handle(self.before)
-            if waiting:
+        finally:  # one may have come until just now
+            if self.waiting:
+                self.waiting = False
                 signal.raise_signal(signal.SIGINT)
 
     def _handle(self, handler: Any) -> None:

@@ -91,3 +91,20 @@ def test_a_handler_of_the_program_hears_of_an_interrupt_when_all_is_put_back():
         assert heard == [signal.SIGINT]
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_at_the_end_of_a_block_is_not_kept_for_the_next(monkeypatch):
+    replace = signal.signal
+
+    def late(number, handler):
+        if handler is signal.default_int_handler:  # just before it is put back
+            signal.raise_signal(number)
+        return replace(number, handler)
+
+    with pytest.raises(KeyboardInterrupt):
+        with INTERRUPTS:
+            monkeypatch.setattr(signal, "signal", late)
+    monkeypatch.undo()
+    with INTERRUPTS:
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
