@@ -8,7 +8,7 @@ operator is tested for."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,14 +52,13 @@ class SymmetricOperator(ABC):
 
     def matvec(self, z: Tensor) -> Tensor:
         """H z over all nodes, stacked in their order: z of shape (n,) or k columns (n, k)."""
-        columns = columns_of(z, self.shape[0])
         sizes = [self.sizes[v] for v in self.nodes]
-        pieces = dict(zip(self.nodes, columns.mT.split(sizes, 1), strict=True))
-        found = self.apply(pieces)
-        product = torch.cat([found[v] for v in self.nodes], 1).mT
-        if z.dim() == 2:
-            return product
-        return product.squeeze(1)
+
+        def product(rows: Tensor) -> Tensor:
+            found = self.apply(dict(zip(self.nodes, rows.split(sizes, 1), strict=True)))
+            return torch.cat([found[v] for v in self.nodes], 1)
+
+        return by_rows(product, z, self.shape[0])
 
     def __matmul__(self, z: Tensor) -> Tensor:
         return self.matvec(z)
@@ -119,6 +118,14 @@ def columns_of(z: Tensor, size: int) -> Tensor:
     return z.unsqueeze(1)
 
 
+def by_rows(product: Callable[[Tensor], Tensor], z: Tensor, size: int) -> Tensor:
+    """The product with z (size,) or columns (size, k), by one with rows (k, size)."""
+    image = product(columns_of(z, size).mT).mT
+    if z.dim() == 2:
+        return image
+    return image.squeeze(1)
+
+
 @dataclass(frozen=True)
 class BlockOperator:
     """One block H[v,w], shape (d_v, d_w), as products: matvec(z) is dense() @ z, adjoint.dense() is
@@ -150,11 +157,7 @@ class BlockOperator:
 
     def matvec(self, z: Tensor) -> Tensor:
         """H[v,w] z: z of shape (d_w,) or k columns (d_w, k)."""
-        columns = columns_of(z, self.shape[1])
-        product = self.operator.apply({self.w: columns.mT})[self.v].mT
-        if z.dim() == 2:
-            return product
-        return product.squeeze(1)
+        return by_rows(lambda rows: self.operator.apply({self.w: rows})[self.v], z, self.shape[1])
 
     def __matmul__(self, z: Tensor) -> Tensor:
         return self.matvec(z)
