@@ -15,16 +15,14 @@ class MeasurementError(ValueError):
     remedy."""
 
 
+class EvaluationError(MeasurementError):
+    """A network, its loss or their gradient fails on a batch; on another it may be defined."""
+
+
 class NoSecondDerivative(MeasurementError):
-    """An operation of the network or its loss has no second derivative."""
+    """A gradient of a network or its loss cannot be differentiated."""
 
 
-NO_SECOND_DERIVATIVE = (
-    "not implemented",
-    "differentiate twice",
-    "double backward",
-    "doesn't have a gradient",
-)
 LOSS = "the loss"
 COMPLEX = (
     "the loss reads a complex tensor of the output: let the module return torch.view_as_real of it"
@@ -44,22 +42,45 @@ _ADVICE = {
 }
 
 
+_KNOWN = ("not implemented", "differentiate twice", "double backward")
+"""What torch says of an operation without a second derivative."""
+
+
+@contextmanager
+def first_derivatives(where: str) -> Iterator[None]:
+    """Turns torch's error while a loss is differentiated into an EvaluationError."""
+    with _derivatives(EvaluationError, "gradient", where):
+        yield
+
+
 @contextmanager
 def second_derivatives(where: str) -> Iterator[None]:
-    """Turns torch's error about an operation without a second derivative into a ValueError that
-    says what to do."""
+    """Turns torch's error while a gradient is differentiated into a NoSecondDerivative that says
+    what to do."""
+    with _derivatives(NoSecondDerivative, "second derivative", where):
+        yield
+
+
+@contextmanager
+def _derivatives(kind: type[MeasurementError], what: str, where: str) -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:
-        if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
-            advice = next(advice for word, advice in _ADVICE.items() if word in str(error))
-            if where == LOSS:
-                advice = "write it out of other operations"
-            raise NoSecondDerivative(
-                f"{where} uses an operation without a second derivative "
-                f"({str(error).splitlines()[0]}): {advice}"
-            ) from error
+    except torch.OutOfMemoryError:
         raise
+    except RuntimeError as error:
+        text = f"the {what} of {where} fails: {first_line(error)}"
+        if any(words in str(error) for words in _KNOWN):
+            text = (
+                f"{where} uses an operation without a second derivative ({first_line(error)}): "
+                f"{_advice(where, error)}"
+            )
+        raise kind(text) from error
+
+
+def _advice(where: str, error: Exception) -> str:
+    if where == LOSS:
+        return "write it out of other operations"
+    return next(advice for word, advice in _ADVICE.items() if word in str(error))
 
 
 def no_derivatives(bad: str) -> MeasurementError:
@@ -69,19 +90,19 @@ def no_derivatives(bad: str) -> MeasurementError:
     )
 
 
-def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
+def node_failure(name: str, inputs: Sequence[object], error: Exception) -> EvaluationError:
     """The error of a node's function with the node's name, what it was given and, where it can be
     told, the remedy."""
     text = first_line(error).rstrip(".")
     given = ", ".join(describe(t) for t in inputs)
-    return MeasurementError(
+    return EvaluationError(
         f"node {name!r} failed on {given}: {type(error).__name__}: {text}{_remedy(text)}"
     )
 
 
 def batch_failure(
     given: Sequence[object], target: Sequence[object], error: Exception, alone: bool
-) -> MeasurementError:
+) -> EvaluationError:
     """The error of a module or its loss on a batch, with what they were given. alone: the module
     returns its loss."""
     text = first_line(error).rstrip(".")
@@ -94,7 +115,7 @@ def batch_failure(
             "With loss=None all of a batch is its input: (x, y) for module(x, y), (x, None) for "
             "module(x), or a dict"
         )
-    return MeasurementError(f"{what}: {type(error).__name__}: {text}. {advice}")
+    return EvaluationError(f"{what}: {type(error).__name__}: {text}. {advice}")
 
 
 def describe(value: object) -> str:

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.autograd.graph import _engine_run_backward
 
 from runner.curvature.basics.errors import (
-    NO_SECOND_DERIVATIVE,
+    EvaluationError,
     MeasurementError,
     batch_failure,
     explained,
+    first_derivatives,
     first_line,
     second_derivatives,
     some,
@@ -224,9 +225,7 @@ class Function:
         try:
             with self.at(point, 0):
                 return self.evaluate(batch, point.wide)[1].detach()
-        except NotScalar:
-            raise
-        except MeasurementError:  # it may take gradients itself
+        except EvaluationError:  # it may take gradients itself
             with self.at(point._replace(values=leaves_of(point.values))):
                 return self.evaluate(batch, point.wide)[1].detach()
 
@@ -234,7 +233,7 @@ class Function:
         """L, its gradient and products of its Hessian with directions, for one batch."""
         leaves = leaves_of(point.values)
         derivatives = 2 if directions else 1
-        with self.at(point._replace(values=leaves), derivatives), second_derivatives(NETWORK):
+        with self.at(point._replace(values=leaves), derivatives):
             with self.curved() if directions else nullcontext():
                 loss = self.evaluate(batch, point.wide)[1]
             if point.wide:
@@ -242,7 +241,8 @@ class Function:
             wrt = list(leaves.values())
             slopes = gradients([loss], wrt, graph=bool(directions))
             pieces = [[*divided(v, point.values).values()] for v in directions]
-            products = [joined(gradients(slopes, wrt, of_one)) for of_one in pieces]
+            with second_derivatives(NETWORK):
+                products = [joined(_gradients(slopes, wrt, of_one)) for of_one in pieces]
         return Evaluated(loss.detach(), joined(slopes).detach(), products)
 
 
@@ -297,30 +297,26 @@ def backward(values: Any, wrt: Tensors, weights: Tensors, graph: bool = False) -
 def gradients(
     values: Tensors, wrt: Tensors, weights: Tensors | None = None, graph: bool = False
 ) -> Tensors:
-    """Of sum_i weights_i . values_i, or of the sum of the values; zero where there is no
+    """Of the sum of the values, or of sum_i weights_i . values_i; zero where there is no
     dependence."""
+    with first_derivatives(NETWORK):
+        return _gradients(values, wrt, weights, graph)
+
+
+def _gradients(
+    values: Tensors, wrt: Tensors, weights: Tensors | None = None, graph: bool = False
+) -> Tensors:
     linked = [i for i, value in enumerate(values) if value.requires_grad]
     if not linked:
         return [torch.zeros_like(t) for t in wrt]
     given = [torch.ones_like(value) for value in values] if weights is None else weights
-    try:
-        found = backward([values[i] for i in linked], wrt, [given[i] for i in linked], graph)
-    except RuntimeError as error:
-        raise _of_gradient(error) from error
+    found = backward([values[i] for i in linked], wrt, [given[i] for i in linked], graph)
     filled = []
     for t, g in zip(wrt, found, strict=True):
         if g is not None and g.layout is not torch.strided:
             raise MeasurementError("a parameter has a sparse gradient: set sparse=False")
         filled.append(torch.zeros_like(t) if g is None else g)
     return filled
-
-
-def _of_gradient(error: RuntimeError) -> Exception:
-    """One line for what torch says in several."""
-    known = (*NO_SECOND_DERIVATIVE, "dtype")
-    if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in known):
-        return error
-    return MeasurementError(f"the gradient of the loss fails: {first_line(error)}")
 
 
 def moved(values: Values, step: Tensor, size: float = 1.0) -> Values:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.basics.errors import MeasurementError, some
+from runner.curvature.basics.errors import EvaluationError, MeasurementError, some
 from runner.curvature.basics.trees import slices_of, tree_flatten, tree_unflatten
 from runner.curvature.basics.vectors import Values, norm
 from runner.curvature.function.groups import GroupSpec, parameter_groups
@@ -208,7 +208,7 @@ class Perturbations:
             place = self.places[name]
             added = place.added(e, output)
             if added is None:
-                raise MeasurementError(
+                raise EvaluationError(
                     f"layer {name!r} returned {tuple(output.shape)}, and its perturbation has the "
                     f"shape {place.shape}, from the first batch: expected batches of one shape "
                     "except for their numbers of examples (pad them to one length)"

@@ -14,7 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.errors import MeasurementError, describe, second_derivatives
+from runner.curvature.basics.errors import (
+    EvaluationError,
+    MeasurementError,
+    describe,
+    second_derivatives,
+)
 from runner.curvature.basics.trees import slices_of
 from runner.curvature.function.context import steps_behind
 from runner.curvature.function.modes import Convolutions
@@ -22,10 +27,6 @@ from runner.curvature.graphs.dag import INPUT, Dag, Node
 from runner.curvature.graphs.losses import repeated, replicated_jacobian
 from runner.curvature.graphs.recognise import structure_of
 from runner.curvature.graphs.structure import Structure
-
-UNWATCHED = "support saved tensor hooks"
-"""torch's words where a network takes derivatives of its own with torch.func: nothing that is saved
-can be counted."""
 
 
 @dataclass
@@ -268,17 +269,20 @@ def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bo
         saved += t.numel()
         return t
 
+    def run() -> None:
+        values = [evaluation.values[p] for p in node.parents]
+        floating, output = _of_first_example(node, values)
+        if second and floating and output.requires_grad:
+            torch.autograd.grad(output.sum(), floating, create_graph=True, allow_unused=True)
+
     outputs = evaluation.size(node.name)
-    try:
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
-            values = [evaluation.values[p] for p in node.parents]
-            floating, output = _of_first_example(node, values)
-            if second and floating and output.requires_grad:
-                torch.autograd.grad(output.sum(), floating, create_graph=True, allow_unused=True)
-    except MeasurementError as error:
-        if UNWATCHED not in str(error):
-            raise
-        saved = 8 * (inputs + outputs)  # a derivative taken inside hides what it saves
+    with torch.enable_grad():
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+                run()
+        except EvaluationError:  # a derivative that torch.func takes inside allows no hooks
+            run()
+            saved = 8 * (inputs + outputs)
     return max(1, 2 * saved + 6 * inputs + 6 * outputs)
 
 

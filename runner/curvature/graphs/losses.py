@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from runner.curvature.basics.errors import (
     LOSS,
+    EvaluationError,
     MeasurementError,
     describe,
     explained,
@@ -120,8 +121,8 @@ class Loss(nn.Module):
         """What the callable returns. Raises ValueError when it fails or returns something else than
         it should."""
 
-        def failure(error: Exception) -> MeasurementError:
-            return MeasurementError(
+        def failure(error: Exception) -> EvaluationError:
+            return EvaluationError(
                 f"the loss failed on output {describe(output)} and target {describe(target)}: "
                 f"{type(error).__name__}: {first_line(error)}. It is called as loss(output, target)"
             )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.basics.errors import (
+    EvaluationError,
     MeasurementError,
     NoSecondDerivative,
     second_derivatives,
@@ -85,10 +86,8 @@ def second_order(
     if wide:
         try:
             return _second_order(SecondOrder(function, values, batch, True), part)
-        except NoSecondDerivative:
-            raise
-        except (MeasurementError, RuntimeError):  # a dtype that the network states itself
-            pass
+        except (EvaluationError, NoSecondDerivative, RuntimeError):
+            pass  # a dtype that the network states itself
     return _second_order(SecondOrder(function, values, batch, False), part)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.basics.errors import MeasurementError
+from runner.curvature.basics.errors import EvaluationError
 from runner.curvature.basics.interrupts import INTERRUPTS
 from runner.curvature.basics.precision import full_precision, needs_settings
 from runner.curvature.basics.symmetric import SymmetricOperator, columns_of
@@ -215,7 +215,7 @@ class FunctionOperator(SymmetricOperator):
     def _second_order(self, few: int) -> list[Outcome]:
         try:
             return self._compared(self.data.spread(few))
-        except MeasurementError:  # a few alone have no loss: labels that number the whole batch
+        except EvaluationError:  # a few alone have no loss: labels that number the whole batch
             return self._compared(self.data.first)
 
     def _compared(self, batch: Batch) -> list[Outcome]:

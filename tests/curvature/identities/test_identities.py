@@ -105,6 +105,47 @@ def test_wrong_derivatives_are_refused_and_named_by_verify():
     assert not found.ok and "group 'first'" in found.reasons[0]
 
 
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        (lambda w, t: F.embedding_bag(t, w), "uses an operation without a second derivative"),
+        (lambda w, t: Raising.apply(w).sum(0)[t].sum(1, True), "the second derivative .* no more"),
+    ],
+)
+def test_what_cannot_be_differentiated_twice_is_refused_on_a_few_examples(function, words):
+    rows = []
+    module = Own(lambda m, t: (rows.append(len(t)), function(m.w, t))[1], w=weight())
+    with refusal(words):
+        operator(module, (torch.arange(40).view(20, 2) % 3, torch.zeros(20).long()), mean_square)
+    assert max(rows) < 20
+
+
+def mean_square(f, y):
+    return f.square().mean()
+
+
+class Raising(torch.autograd.Function):
+    """Its gradient is right and cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx, t):
+        return 1 * t
+
+    @staticmethod
+    def backward(ctx, g):
+        return Failing.apply(g)
+
+
+class Failing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t):
+        return 1 * t
+
+    @staticmethod
+    def backward(ctx, g):
+        raise RuntimeError("no more")
+
+
 def test_a_report_warns_keeps_the_text_and_gives_the_number():
     module, given = between(half_detached), data()
     with pytest.warns(RuntimeWarning, match="the gradient differs"):
