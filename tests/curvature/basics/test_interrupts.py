@@ -101,9 +101,8 @@ def test_an_interrupt_at_the_end_of_a_block_is_not_kept_for_the_next(monkeypatch
             signal.raise_signal(number)
         return replace(number, handler)
 
-    with pytest.raises(KeyboardInterrupt):
-        with INTERRUPTS:
-            monkeypatch.setattr(signal, "signal", late)
+    with pytest.raises(KeyboardInterrupt), INTERRUPTS:
+        monkeypatch.setattr(signal, "signal", late)
     monkeypatch.undo()
     with INTERRUPTS:
         pass
