@@ -30,6 +30,9 @@ from runner.curvature.identities.comparison import Comparison, Difference, Rows
 
 DISPLACED = 1e-3
 """Distance of u' from u, in root mean squares of each variable."""
+FARTHER = 1.0
+"""Distance of the point where what is inconclusive at u' is compared once more, likewise. A loss
+whose examples are all fitted has no digits near u."""
 AGREES = 1e-4
 STEPS = (1e-8, 1e-7, 1e-9, 1e-6, 1e-5)
 STEPS_IN_FLOAT32 = (1e-3, 3e-3, 1e-2, 3e-4)
@@ -194,13 +197,19 @@ def _row(pieces: Pieces) -> Rows:
 
 
 class SecondOrder:
-    """Identities 2 and 3 of one function at u', in float64 where the network allows it."""
+    """Identities 2 and 3 of one function at u', in float64 where the network allows it. farther:
+    at a point that is not near u."""
 
-    def __init__(self, function: Function, values: Values, batch: Batch, wide: bool) -> None:
+    def __init__(
+        self, function: Function, values: Values, batch: Batch, wide: bool, *, farther: bool = False
+    ) -> None:
         self.function = function
+        self.values = values
         self.batch = batch
         self.wide = wide
         near = displaced(function, values)
+        if farther:
+            near = moved(values, noise(function, values, 1), FARTHER)
         d = noise(function, near, 2)
         self.own = Point(near, False, 1)
         self.own_d = d

@@ -92,9 +92,36 @@ def second_order(
 
 
 def _second_order(at: SecondOrder, part: Part) -> list[Outcome]:
-    compared, outcomes, product = at.of_hessian() if part == "hessian" else _of_factors(at)
+    compared, outcomes, product = _compared(at, part)
     found = [_outcome(at, identity, one) for identity, one in compared.items()]
+    if any(_blurred(at, one) for one in found):
+        found = _decided(at, found, _farther(at, part))
     return [*found, *outcomes, *_same_product(at, part, product)]
+
+
+def _compared(at: SecondOrder, part: Part) -> Compared:
+    return at.of_hessian() if part == "hessian" else _of_factors(at)
+
+
+def _farther(at: SecondOrder, part: Part) -> list[Outcome]:
+    """The identities at a point that is not near u; none where the network has no finite loss."""
+    there = SecondOrder(at.function, at.values, at.batch, at.wide, farther=True)
+    with suppress(MeasurementError, RuntimeError):
+        compared = _compared(there, part)[0]
+        found = [_outcome(there, identity, one) for identity, one in compared.items()]
+        return [one for one in found if math.isfinite(one.error)]
+    return []
+
+
+def _blurred(at: SecondOrder, one: Outcome) -> bool:
+    """Whether nothing is decided, or only by what rounding allows."""
+    return one.status == "inconclusive" or one.error > at.tolerance
+
+
+def _decided(at: SecondOrder, found: Sequence[Outcome], others: Sequence[Outcome]) -> list[Outcome]:
+    """With what is decided elsewhere in place of what is blurred here."""
+    other = {one.identity: one for one in others if one.status != "inconclusive"}
+    return [other.get(one.identity, one) if _blurred(at, one) else one for one in found]
 
 
 def _outcome(at: SecondOrder, identity: str, compared: Sequence[Comparison]) -> Outcome:

@@ -423,3 +423,32 @@ def test_shifted_labels_are_named():
         operator(mlp(), batches, shifted)
     left = lambda x, y: (y[:, 1:] != -100).sum()  # noqa: E731
     assert operator(mlp(), batches, shifted, weights=left).checks["4 weights"].startswith("right")
+
+
+FITTED = 100.0
+
+
+def fitted_network(between):
+    """Its labels are its own, and the loss has few digits."""
+    torch.manual_seed(0)
+    run = lambda m, t: FITTED * m.h(between(m.b(torch.tanh(m.a(t)))))  # noqa: E731
+    parts = {"a": nn.Linear(3, 6), "b": nn.Linear(6, 6), "h": nn.Linear(6, 3)}
+    module, x = Own(run, **parts).double(), normal(8, 3)
+    return module, CROSS, (x, module(x).argmax(1).detach())
+
+
+slightly_wrong = with_backward(
+    torch.sin, lambda g, t: g * (1.02 * t.cos() - 0.02 * t.cos().detach())
+)
+"""A second derivative that is 2 % too large."""
+
+
+def test_what_has_no_digits_near_the_weights_is_compared_farther_away():
+    module, loss, given = fitted_network(torch.sin)
+    assert loss(module(given[0]), given[1]).item() < 1e-9
+    found = LayerOperator(module, loss, given, layers=["a", "b"])
+    for identity in ("2 gradient", "3 product"):
+        status, error = found.checks[identity].split()
+        assert status == "right" and float(error) < 1e-5
+    with refusal("second derivative"):
+        LayerOperator(*fitted_network(slightly_wrong), layers=["a", "b"])
