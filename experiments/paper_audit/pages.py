@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from experiments.paper_audit.family import MEMBERS
 from experiments.paper_audit.measure import Row
 from experiments.paper_audit.papers import CLASSES, errata
 
@@ -85,7 +84,6 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
     for entry in listed:
         by_class[entry["class"]].append(entry)
     paper = errata(key)
-    notes = _notes(listed)
     lines = [
         f"# Errata: {paper['title']}",
         "",
@@ -96,16 +94,15 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
         f"{counts(rows)} Root causes: {_class_counts(by_class, 'ABCDE')}. "
         f"{paper.get('counted', '')}".rstrip(),
         "",
-        *folded("Simplest networks", [_legend(notes)]),
     ]
     if by_class["A"]:
         lines += ["## A. Major errors", ""]
     major = by_class["A"]
     for entry in major:
-        lines += _major(entry, notes)
+        lines += _major(entry)
     if by_class["B"]:
-        lines += _minor(by_class["B"], notes)
-    lines += folded(f"C to E: {_class_counts(by_class, 'CDE')}", _others(by_class, notes))
+        lines += _minor(by_class["B"])
+    lines += folded(f"C to E: {_class_counts(by_class, 'CDE')}", _others(by_class))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -128,7 +125,14 @@ def _bullets(texts: Mapping[str, str]) -> list[str]:
     return [f"- *{name}:* {text}" for name, text in texts.items() if text]
 
 
-def _major(entry: Row, notes: Mapping[str, str]) -> list[str]:
+def _item(label: str, *texts: str) -> str:
+    """An entry of a list."""
+    filled = [text for text in texts if text]
+    line = " ".join([f"- **{label}**", *filled])
+    return " ".join(line.split())
+
+
+def _major(entry: Row) -> list[str]:
     """A major error in full."""
     shown = {
         "Printed": code(entry["printed"]),
@@ -142,13 +146,13 @@ def _major(entry: Row, notes: Mapping[str, str]) -> list[str]:
         "Right elsewhere": entry["elsewhere"],
         "Experiments": entry["experiments"],
         "Also affects": _affects(entry),
-        "Simplest networks": _tried(entry, notes),
+        "Simplest networks": _failed(entry),
     }
     lines = [f"### {entry['label']}. {entry['place']}", "", *_bullets(shown), ""]
     return lines + folded("Authors' view and effects", _bullets(further))
 
 
-def _minor(listed: list[Row], notes: Mapping[str, str]) -> list[str]:
+def _minor(listed: list[Row]) -> list[str]:
     """Class B as a table; folded: consequences, worked checks and views."""
     formulas = []
     remarks = []
@@ -157,21 +161,11 @@ def _minor(listed: list[Row], notes: Mapping[str, str]) -> list[str]:
         printed = code(entry["printed"])
         corrected = _latex(entry["corrected"])
         formulas.append((label, entry["place"], printed, corrected))
-        tried = _tried(entry, notes)
-        remark = (label, entry["consequence"], _worked(entry), _view(entry), tried)
-        remarks.append(remark)
+        remarks.append(_item(label, _remark(entry), _worked(entry), _failed(entry)))
     lines = ["## B. Minor errors", ""]
     header = ("error", "place", "printed", "corrected")
     lines += [*table(header, formulas), ""]
-    columns = (
-        "error",
-        "consequence",
-        "worked check",
-        "authors' view, and why the error stands",
-        "simplest networks",
-    )
-    details = table(columns, remarks)
-    return lines + folded("B: consequences, worked checks and the authors' view", details)
+    return lines + folded("B: consequences, authors' view, worked checks", remarks)
 
 
 def _worked(entry: Row) -> str:
@@ -187,49 +181,19 @@ def _worked(entry: Row) -> str:
     return f"{shown['instance']}: {values}."
 
 
-def _notes(listed: Sequence[Row]) -> dict[str, str]:
-    """Letters of the reasons that several corrections of a page have for networks outside them."""
-    counts: Counter[str] = Counter()
-    for entry in listed:
-        counts.update(set(entry["outside"].values()))
-    repeated = [reason for reason, count in counts.items() if count > 2]
-    return dict(zip(repeated, "abcdefgh", strict=False))
-
-
-def _legend(notes: Mapping[str, str]) -> str:
-    """What the column on the simplest networks says."""
-    members = ", ".join(MEMBERS)
-    text = f"They are: {members}. The correction holds on those that its entry names"
-    reasons = [f"({letter}) {reason}" for reason, letter in notes.items()]
-    if not reasons:
-        return f"{text}; the others are outside."
-    return f"{text}; the others are outside, because {'; '.join(reasons)}; or as said there."
-
-
-def _tried(entry: Row, notes: Mapping[str, str]) -> str:
-    """Members of the family on which the correction holds, or fails, and why others are outside."""
-    held = [trial["member"] for trial in entry["tried"] if trial["holds"]]
-    by_reason: dict[str, list[str]] = {}
-    for member, reason in entry["outside"].items():
-        by_reason.setdefault(notes.get(reason, reason), []).append(member)
-    texts = []
-    for reason, members in by_reason.items():
-        texts.append(f"({reason})" if not held else f"{', '.join(members)} ({reason})")
-    outside = "; ".join(texts)
+def _failed(entry: Row) -> str:
+    """Members of the family on which the correction fails; errata.json has those on which it holds
+    and those outside its assumptions."""
     failed = [trial for trial in entry["tried"] if not trial["holds"]]
-    if held and failed:
-        words = f"{', '.join(held)}; not {outside}" if outside else ", ".join(held)
-    elif held:
-        words = f"all but {outside}" if outside else "all"
-    else:
-        words = f"none {outside}" if outside else ""
-    for trial in failed:
-        words += f"; **fails**: {trial['member']}, by {trial['error']:.2g}"
-    return words
+    return " ".join(
+        f"The correction **fails** on: {trial['member']}, by {trial['error']:.2g}."
+        for trial in failed
+    )
 
 
 def _view(entry: Row) -> str:
-    view = str(entry["authors_view"])
+    """The authors' view and, after "But", why it does not save the line."""
+    view = f"*Authors:* {entry['authors_view']}"
     if entry["reply"]:
         view += f" *But:* {entry['reply']}"
     if entry["elsewhere"]:
@@ -242,48 +206,45 @@ def _affects(entry: Row) -> str:
     return "; ".join(place for place in places if place not in entry["place"])
 
 
-def _others(by_class: ByClass, notes: Mapping[str, str]) -> list[str]:
+def _others(by_class: ByClass) -> list[str]:
     """Classes C, D and what is open, then the places without a check."""
     body = []
     for kind in "CDE":
         errors = [entry for entry in by_class[kind] if entry["id"]]
         for entry in errors:
-            printed = code(entry["printed"])
-            corrected = _latex(entry["corrected"])
-            remark = f"{_remark(entry)} {_worked(entry)}"
-            tried = _tried(entry, notes)
-            row = (entry["label"], entry["place"], printed, corrected, remark, tried)
-            body.append(row)
+            lines = f"{code(entry['printed'])} → ${entry['corrected']}$."
+            remark = (_remark(entry), _worked(entry), _failed(entry))
+            body.append(_item(entry["label"], f"{entry['place']}: {lines}", *remark))
     unchecked = [entry for entry in by_class["E"] if not entry["id"]]
-    reasons = [(entry["place"], entry["authors_view"]) for entry in unchecked]
-    header = ("error", "place", "printed", "corrected", "remark", "simplest networks")
-    lines = table(header, body)
-    not_checked = table(("not checked", "why"), reasons)
-    return [*lines, "", *not_checked]
+    if unchecked:
+        body += ["", "Not checked:", ""]
+    reasons = [f"- {entry['place']}: {entry['authors_view']}" for entry in unchecked]
+    return [*body, *reasons]
 
 
 def _remark(entry: Row) -> str:
-    if entry["consequence"] == "None.":
+    """Consequence, where there is one, and view."""
+    if entry["consequence"] in ("", "None."):
         return _view(entry)
     return f"{entry['consequence']} {_view(entry)}"
 
 
 EXPLANATION = """
-The columns before A count clauses; a clause of class C is a minor error. A to D count distinct
-errors, each of which can affect several clauses; E also counts places without a check. **A**, major
-error: a theorem, definition, formula or conclusion is false as printed, and the paper rests on it
-or nowhere has it right. **B**, minor error: false as printed, but the paper has it right elsewhere
-and nothing rests on the printed form, or it is in a display, remark or step of a proof. **C**,
-notation and wording. **D**, an error of our text only. **E**, open or not checked. Only A counts as
-refuted; D and E do not count.
+A to D count distinct errors, each of which can affect several clauses; E also counts places without
+a check. **A**, major error: a theorem, definition, formula or conclusion is false as printed, and
+the paper rests on it or nowhere has it right. **B**, minor error: false as printed, but the paper
+has it right elsewhere and nothing rests on the printed form, or it is in a display, remark or step
+of a proof. **C**, notation and wording; its clauses are minor errors. **D**, an error of our text
+only. **E**, open or not checked. Only A counts as refuted; D and E do not count. Numbers of removed
+entries are not used again.
 
 A clause *holds* when it agrees with float64 automatic differentiation on random instances of
 several sizes to 1e-9 relative, or, for an inequality, when neither random instances nor a search
 exceed it. Each entry has an instance to recompute, the authors' view and, for A and B, why it does
 not save the line. A correction is a claim of this project: it is tried on the eight simplest
-networks of `experiments/paper_audit/family.py`, or the entry says why they are outside.
-Numbers of removed entries are not used again.
-`experiments/paper_audit/README.md` says how many injected errors its checks notice.
+networks of `experiments/paper_audit/family.py`. `errata.json` says on which it holds and why others
+are outside its assumptions; a page says so where it fails.
+`experiments/paper_audit/README.md` says how many injected errors the checks notice.
 """
 
 

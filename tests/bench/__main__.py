@@ -132,7 +132,23 @@ def page(rows: Sequence[Row]) -> str:
     machines = " and ".join(dict.fromkeys(row.machine for row in rows))
     dates = sorted(row.date for row in rows)
     where = f"{_met(rows)} are met on {machines}, {dates[0]} to {dates[-1]}."
-    return f"{PAGE}{where}\n\n{markdown(rows)}\n"
+    peaks = [row for row in rows if row.part == "memory"]
+    others = [row for row in rows if row.part != "memory"]
+    return f"{PAGE}{where}\n\n{markdown(others)}\n{_peaks(peaks)}"
+
+
+def _peaks(rows: Sequence[Row]) -> str:
+    """One sentence on peaks of memory against budgets; none without rows."""
+    if not rows:
+        return ""
+    ratios = [row.ratio for row in rows]
+    met = sum(row.met for row in rows)
+    return (
+        f"\n**Memory.** Peaks of {len(rows)} parameter operators (an MLP, a convolutional network, "
+        "a ResNet; Hessian and Gauss-Newton; one and four batches) are "
+        f"{min(ratios):.3g} to {max(ratios):.3g} times their `memory_budget`; "
+        f"goal: <= {rows[0].goal:g}, met by {met}.\n"
+    )
 
 
 def _met(rows: Sequence[Row]) -> str:

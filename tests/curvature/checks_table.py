@@ -324,8 +324,8 @@ def builds(names: Sequence[str], seeds: int) -> Iterator[tuple[str, int, str, st
 
 
 def table(rows: Sequence[Row]) -> str:
-    """One line for each family."""
-    lines = ["| networks | builds | refused | 2 right | 3 right |", "|---|---|---|---|---|"]
+    """One line for families with the same counts, which are of each of them."""
+    listed: dict[tuple[str, ...], list[str]] = {}
     for name, family in FAMILIES.items():
         of_family = [row for row in rows if row["family"] == name]
         if not of_family:
@@ -335,12 +335,14 @@ def table(rows: Sequence[Row]) -> str:
             for identity in "23":
                 right[identity] += str(row.get(identity, "")).startswith("right")
         refused = sum(bool(row["refused"]) for row in of_family)
-        cells = [name, str(len(of_family)), str(refused)]
+        cells = [str(len(of_family)), str(refused)]
         if family.parts:
             cells += ["–", "–"]
         else:
             cells += [str(right["2"]), str(right["3"])]
-        lines.append(f"| {' | '.join(cells)} |")
+        listed.setdefault(tuple(cells), []).append(name)
+    lines = ["| networks | builds each | refused | 2 right | 3 right |", "|---|---|---|---|---|"]
+    lines += [f"| {'; '.join(names)} | {' | '.join(cells)} |" for cells, names in listed.items()]
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 project: counts, means, ratios of means, means of ratios, medians, and a few statistics of one
 statement."""
 
+import json
 import re
 import tomllib
 from decimal import Decimal
@@ -120,10 +121,15 @@ def largest_growth():
     return float(verdicts("exp4_diamond", "claims").set_index("name").authors_value["H4.2b growth"])
 
 
+def published_errata():
+    """Entries of the published errata of all papers; those without an id are places not checked."""
+    path = PUBLISHED / "paper_audit" / "errata.json"
+    return [entry for entry in json.loads(path.read_text(encoding="utf-8")) if entry["id"]]
+
+
 def major_errors():
     """Entries of class A in the published errata."""
-    files = (PUBLISHED / "paper_audit").glob("errata_*.md")
-    return sum(errors(file.stem.removeprefix("errata_"), "A") for file in files)
+    return sum(entry["class"] == "A" for entry in published_errata())
 
 
 def failing(name):
@@ -133,15 +139,13 @@ def failing(name):
 
 def errors(paper, kind):
     """Entries of a class in the published errata of a paper."""
-    text = (PUBLISHED / "paper_audit" / f"errata_{paper}.md").read_text(encoding="utf-8")
-    names = re.findall(rf"^(?:### |\| )({kind}\d+)\b", text, re.M)
-    return len(set(names))
+    return sum((e["paper"], e["class"]) == (paper, kind) for e in published_errata())
 
 
 def lemmas_with_another_step():
     """Lemmas of the attention paper whose proof has an entry of class B."""
-    text = (PUBLISHED / "paper_audit" / "errata_attention.md").read_text(encoding="utf-8")
-    places = re.findall(r"^\| B\d+ \| ([^|]*\bproofs?\b[^|]*) \|", text, re.M)
+    entries = [e for e in published_errata() if (e["paper"], e["class"]) == ("attention", "B")]
+    places = [e["place"] for e in entries if re.search(r"\bproofs?\b", e["place"])]
     return len(set(re.findall(r"\b[A-Z]\.\d+", " ".join(places))))
 
 

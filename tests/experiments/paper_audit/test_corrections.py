@@ -127,7 +127,7 @@ def test_each_member_is_inside_or_outside_with_a_reason(stated):
     assert "depth 1" in of_scalar.outside and "depth 1" not in of_scalar.inside
 
 
-def test_a_page_says_where_a_correction_holds_and_fails():
+def test_a_page_says_where_a_correction_fails():
     entry = {
         **dict.fromkeys(("printed", "corrected", "elsewhere", "consequence", "experiments"), ""),
         **{"label": "A4", "class": "A", "id": "dag.x", "place": "Eq. 1", "authors_view": "v"},
@@ -139,7 +139,7 @@ def test_a_page_says_where_a_correction_holds_and_fails():
     }
     page = paper_page("dag", [], [entry])
     assert "### A4. Eq. 1" in page and "Why the error stands:* but" in page
-    assert "one unit; not depth 1 (why); **fails**: two classes, by 0.25" in page
+    assert "The correction **fails** on: two classes, by 0.25." in page and "one unit" not in page
 
 
 def test_the_tail_of_an_estimate_with_a_certain_error():
