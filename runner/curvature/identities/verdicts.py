@@ -43,7 +43,7 @@ from runner.curvature.identities.derivatives import (
 from runner.curvature.products.of_batch import FactoredGraph, Part, outputs_at
 
 EPS_OF_FLOAT64 = 1e-15
-ELSEWHERE = 3e-2
+ELSEWHERE = 1e-2
 """Distance of a second point, in root mean squares: far enough for other roundings."""
 SMALL_GROUP = 0.1
 OF_GRADIENT = 0.01
