@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations_with_replacement
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.adapters import TOGETHER, Symmetric, own_generator
+from runner.curvature.basics.adapters import Symmetric, own_generator
 from runner.curvature.basics.errors import MeasurementError, require_counts
-from runner.curvature.basics.estimate import full, numbers
+from runner.curvature.basics.estimate import numbers
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.result import Estimated
 from runner.curvature.basics.symmetric import Pair
@@ -26,18 +25,8 @@ from runner.curvature.spectra.samples import Samples, student_quantile
 WHOLE = 512
 """Up to this size the matrix of every batch is computed, and every number is exact."""
 
-Statistic = Callable[[Tensor], float]
-
-
-class OfShares(NamedTuple):
-    """A number as a function of the shares of the batches, and its own error."""
-
-    statistic: Statistic
-    absolute: float = 0.0
-    relative: float = 0.0
-
-
-Found = dict[str, OfShares]
+Statistic = Callable[[Tensor], dict[str, float]]
+"""Numbers by name as a function of what the batches weigh; the weights add up to 1."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,14 +129,15 @@ def batch_errors(
     _check(of_batches, smooth)
     require_counts(1, eigenvalues=eigenvalues)
     require_counts(2, products=products)
-    shares = _shares(_own_weights(given) if weights is None else weights, len(of_batches))
-    groups = dict(getattr(given[0], "groups", {}))
-    request = (of_batches, shares, groups, min(eigenvalues, of_batches[0].size))
-    work: _Batches
-    if of_batches[0].size <= WHOLE:
-        work = _Exact(*request, smooth)
-    else:
-        work = _Sketch(*request, products, own_generator(generator))
+    work = _Batches(
+        of_batches,
+        smooth,
+        _shares(_own_weights(given) if weights is None else weights, len(of_batches)),
+        dict(getattr(given[0], "groups", {})),
+        min(eigenvalues, of_batches[0].size),
+        products,
+        own_generator(generator),
+    )
     return work.run(progress)
 
 
@@ -183,94 +173,160 @@ def _shares(weights: Sequence[float], count: int) -> Tensor:
     return given / given.sum()
 
 
-def _jackknife(measured: OfShares, shares: Tensor) -> BatchEstimate:
-    """Delete-one-batch jackknife for batches of these shares."""
-    value = measured.statistic(shares)
-    count = len(shares)
-    inverse = (1 / shares).tolist()
-    without = []
-    for b in range(count):
-        rest = shares.clone()
-        rest[b] = 0
-        without.append(measured.statistic(rest / rest.sum()))
-    batches = list(zip(inverse, without, strict=True))
-    centre = count * value - math.fsum((1 - 1 / h) * t for h, t in batches)
-    squares = [(h * value - (h - 1) * t - centre) ** 2 / (h - 1) for h, t in batches]
-    error = math.sqrt(math.fsum(squares) / count)
-    estimator_error = measured.absolute + measured.relative * abs(value)
-    reason = "a block is zero" if math.isnan(value) else ""
-    return BatchEstimate(value, error, estimator_error, count, reason)
+def jackknife(statistic: Statistic, shares: Tensor) -> dict[str, tuple[float, float]]:
+    """Value and standard error of every number, from the mean without each batch."""
+    found = {}
+    values = statistic(shares)
+    rests = shares * (1 - torch.eye(len(shares), device="cpu"))
+    without = [statistic(rest / rest.sum()) for rest in rests]
+    for name, value in values.items():
+        others = numbers([one[name] for one in without])
+        centre = len(shares) * value - (1 - shares) @ others
+        apart = (value - (1 - shares) * others) / shares - centre
+        found[name] = value, math.sqrt((apart.square() * shares / (1 - shares)).mean())
+    return found
 
 
 @dataclass(eq=False)
 class _Batches(Work[dict[str, BatchEstimate]]):
-    """Numbers of the mean of the operators of all batches. k: of eigenvalues."""
+    """Numbers of the mean of the operators of all batches: from the matrices themselves up to the
+    size WHOLE, else from products of every batch with the same vectors.
+
+    smooth: the Gauss-Newton operators, of every batch or none. k: of eigenvalues. count: vectors
+    for the trace and for each group.
+    """
 
     title = "errors over batches"
     of_batches: list[Symmetric]
+    smooth: list[Symmetric]
     shares: Tensor
     groups: dict[str, slice]
     k: int
+    count: int
+    generator: torch.Generator
 
     def __post_init__(self) -> None:
-        self.kinds = ["R", "C"]
+        self.size = self.of_batches[0].size
+        self.exact = self.size <= WHOLE
         self.pairs = list(combinations_with_replacement(self.groups, 2))
-        self.found: Found = {}
-
-    @property
-    def products(self) -> int:  # type: ignore[override]
-        return sum(symmetric.products for symmetric in self.of_batches)
-
-    def result(self) -> dict[str, BatchEstimate]:
-        known = {name: _jackknife(number, self.shares) for name, number in self.found.items()}
-        return {**self.undefined(ENDED), **known}
-
-    def undefined(self, reason: str) -> dict[str, BatchEstimate]:
-        names = [*(f"lambda_{i + 1}" for i in range(self.k)), "trace"]
-        for kind in self.kinds:
-            names += [f"{kind}[{v}, {w}]" for v, w in self.pairs if kind != "C" or v != w]
-        nothing = BatchEstimate(math.nan, math.nan, math.nan, len(self.of_batches), reason)
-        return dict.fromkeys(names, nothing)
-
-
-@dataclass(eq=False)
-class _Exact(_Batches):
-    """From the matrices themselves. smooth: of Gauss-Newton, of every batch or of none."""
-
-    smooth: list[Symmetric]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.kinds.append("D")
-        if self.smooth:
-            self.kinds.append("gap")
-        self.planned = (len(self.of_batches) + len(self.smooth)) * self.of_batches[0].size
+        self.found: list[Statistic] = []
+        self.errors: dict[str, float] = {}
+        """Of the estimates; of "R[v, w]" and "C[v, w]" relative ones. What has none is exact."""
+        of_each = 20 + 6 * self.k + (1 + len(self.groups)) * self.count
+        self.planned = len(self.of_batches) * of_each
+        if self.exact:
+            self.planned = (len(self.of_batches) + len(self.smooth)) * self.size
 
     @property
     def products(self) -> int:  # type: ignore[override]
         return sum(symmetric.products for symmetric in (*self.of_batches, *self.smooth))
 
     def steps(self) -> Iterator[None]:
-        total = yield from _matrices(self.of_batches)
-        self.found = _eigenvalues(total, [0.0] * self.k)
-        self.found["trace"] = OfShares(partial(_mean, total.diagonal(dim1=1, dim2=2).sum(1)))
-        blocks = {(v, w): total[:, self.groups[v], self.groups[w]] for v, w in self.pairs}
-        self.found |= _between({pair: partial(_norm, block) for pair, block in blocks.items()}, {})
-        for v, w in self.pairs:
-            self.found[f"D[{v}, {w}]"] = OfShares(partial(_stable_rank, blocks[v, w]))
-        if self.smooth:
-            flat = yield from _matrices(self.smooth)
-            for v, w in self.pairs:
-                gauss_newton = flat[:, self.groups[v], self.groups[w]]
-                self.found[f"gap[{v}, {w}]"] = OfShares(partial(_gap, blocks[v, w], gauss_newton))
-
-
-def _matrices(operators: list[Symmetric]) -> Generator[None, None, Tensor]:
-    dense = []
-    for symmetric in operators:
+        if self.exact:
+            yield from self._of_matrices()
+            return
+        yield from self._of_eigenvectors()
         yield
-        dense.append(symmetric.restored(symmetric.dense().cpu()))
-    return torch.stack(dense)
+        self._of_trace()
+        yield from self._of_columns()
+
+    def result(self) -> dict[str, BatchEstimate]:
+        found = self.undefined(ENDED)
+        for statistic in self.found:
+            for name, (value, error) in jackknife(statistic, self.shares).items():
+                own = self.errors.get(name, 0.0)
+                if "[" in name:
+                    own *= abs(value)
+                reason = "a block is zero" if math.isnan(value) else ""
+                found[name] = BatchEstimate(value, error, own, len(self.shares), reason)
+        return found
+
+    def undefined(self, reason: str) -> dict[str, BatchEstimate]:
+        names = [*(f"lambda_{i + 1}" for i in range(self.k)), "trace"]
+        kinds = ["R", "C"]
+        if self.exact:
+            kinds += ["D", "gap"] if self.smooth else ["D"]
+        for kind in kinds:
+            names += [f"{kind}[{v}, {w}]" for v, w in self.pairs if kind != "C" or v != w]
+        nothing = BatchEstimate(math.nan, math.nan, math.nan, len(self.shares), reason)
+        return dict.fromkeys(names, nothing)
+
+    def _of_matrices(self) -> Iterator[None]:
+        dense = []
+        for symmetric in (*self.of_batches, *self.smooth):
+            yield
+            dense.append(symmetric.restored(symmetric.dense().cpu()))
+        count = len(self.shares)
+        matrices = torch.stack(dense[:count])
+        smooth = torch.stack(dense[count:]) if self.smooth else None
+
+        def statistic(shares: Tensor) -> dict[str, float]:
+            matrix = _weighted(matrices, shares)
+            found = _eigenvalues(matrix, self.k) | {"trace": float(matrix.trace())}
+            blocks = {(v, w): matrix[self.groups[v], self.groups[w]] for v, w in self.pairs}
+            found |= _between({pair: float(block.norm()) for pair, block in blocks.items()})
+            for (v, w), block in blocks.items():
+                largest = float(torch.linalg.matrix_norm(block, 2))
+                found[f"D[{v}, {w}]"] = _ratio(found[f"R[{v}, {w}]"], largest) ** 2
+                if smooth is not None:
+                    near = _weighted(smooth, shares)[self.groups[v], self.groups[w]]
+                    gap = _ratio(float((block - near).norm()), float(near.norm()))
+                    found[f"gap[{v}, {w}]"] = gap
+            return found
+
+        self.found.append(statistic)
+
+    def _images(self, rows: Tensor) -> Tensor:
+        """Products of every batch with the rows, (batches, k, n)."""
+        return torch.stack([one.restored(one.rows(rows)) for one in self.of_batches])
+
+    def _of_eigenvectors(self) -> Iterator[None]:
+        mean = Mean(self.of_batches, self.shares)
+        search = eigenpair_search(Symmetric(mean), self.k, self.generator)
+        yield from search.steps()
+        pairs = search.so_far()
+        vectors = pairs.vectors.mT.to(mean.device, torch.float64)
+        yield
+        inside = (self._images(vectors) @ vectors.mT).cpu()
+        inside = (inside + inside.mT) / 2
+        self.errors |= {f"lambda_{i + 1}": error for i, error in enumerate(pairs.error.tolist())}
+        self.found.append(lambda shares: _eigenvalues(_weighted(inside, shares), self.k))
+
+    def _of_trace(self) -> None:
+        z = self.of_batches[0].on_sphere(self.count, self.generator)
+        images = self._images(z)
+        traces = ((z * images).sum((1, 2)) / self.count).cpu()
+        samples = Samples(self.size)
+        samples.add(z, _weighted(images, self.shares.to(z.device)))
+        self.errors["trace"] = samples.deviation
+        self.found.append(lambda shares: {"trace": float(shares @ traces)})
+
+    def _of_columns(self) -> Iterator[None]:
+        """‖H[v, w]‖² = shares · A shares, A[b, c] = mean of (H_b z)[v] · (H_c z)[v] over vectors z
+        on group w."""
+        forms: dict[Pair, Tensor] = {}
+        relative: dict[Pair, float] = {}
+        for i, w in enumerate(self.groups):
+            yield
+            rows = self.of_batches[0].on_sphere_of(self.groups[w], self.count, self.generator)
+            images = self._images(rows)
+            for v in list(self.groups)[: i + 1]:
+                near = images[:, :, self.groups[v]]
+                each = torch.einsum("bzi,czi->zbc", near, near).cpu()
+                forms[v, w] = each.mean(0)
+                squares = each @ self.shares @ self.shares
+                spread = float(squares.std()) / math.sqrt(self.count)
+                square = 2 * float(squares.mean())
+                relative[v, w] = spread / square if square > 0 else 0.0
+        for v, w in forms:
+            ends = relative[v, w], relative[v, v] / 2, relative[w, w] / 2
+            self.errors |= {f"R[{v}, {w}]": ends[0], f"C[{v}, {w}]": math.hypot(*ends)}
+
+        def statistic(shares: Tensor) -> dict[str, float]:
+            squares = {pair: float(shares @ form @ shares) for pair, form in forms.items()}
+            return _between({pair: math.sqrt(max(square, 0)) for pair, square in squares.items()})
+
+        self.found.append(statistic)
 
 
 def _weighted(of_batches: Tensor, shares: Tensor) -> Tensor:
@@ -278,148 +334,40 @@ def _weighted(of_batches: Tensor, shares: Tensor) -> Tensor:
     return torch.tensordot(shares, of_batches, 1)
 
 
-def _mean(numbers: Tensor, shares: Tensor) -> float:
-    return float(shares @ numbers)
+def _eigenvalues(matrix: Tensor, count: int) -> dict[str, float]:
+    largest = torch.linalg.eigvalsh(matrix).flip(0)[:count].tolist()
+    return {f"lambda_{i + 1}": value for i, value in enumerate(largest)}
 
 
-def _norm(blocks: Tensor, shares: Tensor) -> float:
-    return float(_weighted(blocks, shares).norm())
+def _ratio(value: float, size: float) -> float:
+    return value / size if size > 0 else math.nan
 
 
-def _stable_rank(blocks: Tensor, shares: Tensor) -> float:
-    block = _weighted(blocks, shares)
-    largest = float(torch.linalg.matrix_norm(block, 2))
-    if largest > 0:
-        return (float(block.norm()) / largest) ** 2
-    return math.nan
-
-
-def _gap(blocks: Tensor, gauss_newton: Tensor, shares: Tensor) -> float:
-    smooth = _weighted(gauss_newton, shares)
-    rest = _weighted(blocks, shares) - smooth
-    if bool(smooth.any()):
-        return float(rest.norm() / smooth.norm())
-    return math.nan
-
-
-def _eigenvalue(matrices: Tensor, i: int, shares: Tensor) -> float:
-    matrix = _weighted(matrices, shares)
-    return float(torch.linalg.eigvalsh((matrix + matrix.mT) / 2)[-1 - i])
-
-
-def _eigenvalues(matrices: Tensor, errors: list[float]) -> Found:
-    """The largest ones of the mean of the matrices, which are given with these errors."""
-    found = {}
-    for i, error in enumerate(errors):
-        found[f"lambda_{i + 1}"] = OfShares(partial(_eigenvalue, matrices, i), error)
-    return found
-
-
-def _coupling(norm: Statistic, first: Statistic, second: Statistic, shares: Tensor) -> float:
-    scale = math.sqrt(first(shares) * second(shares))
-    return norm(shares) / scale if scale > 0 else math.nan
-
-
-def _between(norms: dict[Pair, Statistic], relative: dict[Pair, float]) -> Found:
-    """R and C of all pairs of groups; relative: errors of R."""
-    found: Found = {}
+def _between(norms: dict[Pair, float]) -> dict[str, float]:
+    """R and C of all pairs of groups."""
+    found = {f"R[{v}, {w}]": norm for (v, w), norm in norms.items()}
     for v, w in norms:
-        found[f"R[{v}, {w}]"] = OfShares(norms[v, w], relative=relative.get((v, w), 0.0))
         if v != w:
-            ends = (v, w), (v, v), (w, w)
-            off, first, second = (relative.get(pair, 0.0) for pair in ends)
-            error = math.hypot(off, first / 2, second / 2)
-            coupling = partial(_coupling, norms[v, w], norms[v, v], norms[w, w])
-            found[f"C[{v}, {w}]"] = OfShares(coupling, relative=error)
+            scale = math.sqrt(norms[v, v] * norms[w, w])
+            found[f"C[{v}, {w}]"] = _ratio(norms[v, w], scale)
     return found
 
 
-def _images(of_batches: list[Symmetric], rows: Tensor) -> Iterator[Tensor]:
-    """Products of every batch with the rows."""
-    return (symmetric.restored(symmetric.rows(rows)) for symmetric in of_batches)
+class Mean:
+    """The weighted mean of operators."""
 
-
-class _Mean:
-    """The weighted mean of the operators of all batches."""
-
-    def __init__(self, of_batches: list[Symmetric], shares: Tensor) -> None:
-        self.of_batches = of_batches
-        self.weights = shares.tolist()
-        self.shape = (of_batches[0].size, of_batches[0].size)
-        self.dtype = of_batches[0].dtype
-        self.device = of_batches[0].device
-        self.sizes = {"all": self.shape[0]}
+    def __init__(self, operators: list[Symmetric], shares: Tensor) -> None:
+        self.operators = operators
+        self.shares = shares.tolist()
+        first = operators[0]
+        self.shape = (first.size, first.size)
+        self.dtype = first.dtype
+        self.device = first.device
+        self.sizes = {"all": first.size}
 
     def __matmul__(self, v: Tensor) -> Tensor:
         rows = v.mT if v.dim() == 2 else v.unsqueeze(0)
         total = torch.zeros_like(rows)
-        for weight, images in zip(self.weights, _images(self.of_batches, rows), strict=True):
-            total = total + weight * images
-        if v.dim() == 2:
-            return total.mT
-        return total[0]
-
-
-@dataclass(eq=False)
-class _Sketch(_Batches):
-    """From products of every batch with the same `count` vectors."""
-
-    count: int
-    generator: torch.Generator
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        of_each = 20 + 6 * self.k + (1 + len(self.groups)) * self.count
-        self.planned = len(self.of_batches) * of_each
-
-    def steps(self) -> Iterator[None]:
-        yield from self._of_eigenvectors()
-        yield from self._trace()
-        yield from self._norms()
-
-    def _of_eigenvectors(self) -> Iterator[None]:
-        mean = _Mean(self.of_batches, self.shares)
-        search = eigenpair_search(Symmetric(mean), self.k, self.generator)
-        yield from search.steps()
-        pairs = search.so_far()
-        vectors = pairs.vectors.mT.to(mean.device, torch.float64)
-        yield
-        inside = [(images @ vectors.mT).cpu() for images in _images(self.of_batches, vectors)]
-        self.found = _eigenvalues(torch.stack(inside), pairs.error.tolist())
-
-    def _trace(self) -> Iterator[None]:
-        first = self.of_batches[0]
-        traces = full(0.0, len(self.of_batches))
-        samples = Samples(first.size)
-        for start in range(0, self.count, TOGETHER):
-            z = first.on_sphere(min(TOGETHER, self.count - start), self.generator)
-            yield
-            total = torch.zeros_like(z)
-            for b, images in enumerate(_images(self.of_batches, z)):
-                traces[b] += float((z * images).sum()) / self.count
-                total = total + float(self.shares[b]) * images
-            samples.add(z, total)
-        self.found["trace"] = OfShares(partial(_mean, traces), samples.deviation)
-
-    def _norms(self) -> Iterator[None]:
-        """‖H[h, g]‖² = wᵀAw, A[b, c] = mean of (H_b z)[h]ᵀ(H_c z)[h] over vectors z on group g."""
-        norms: dict[Pair, Statistic] = {}
-        errors: dict[Pair, float] = {}
-        names = list(self.groups)
-        for i, w in enumerate(names):
-            yield
-            rows = self.of_batches[0].on_sphere_of(self.groups[w], self.count, self.generator)
-            images = torch.stack(list(_images(self.of_batches, rows)))
-            for v in names[: i + 1]:
-                near = images[:, :, self.groups[v]]
-                each = torch.einsum("bzi,czi->zbc", near, near).cpu()
-                norms[v, w] = partial(_root_of_form, each.mean(0))
-                squares = torch.einsum("b,zbc,c->z", self.shares, each, self.shares)
-                square = float(squares.mean())
-                spread = float(squares.std()) / math.sqrt(self.count)
-                errors[v, w] = spread / (2 * square) if square > 0 else 0.0
-        self.found |= _between(norms, errors)
-
-
-def _root_of_form(gram: Tensor, shares: Tensor) -> float:
-    return math.sqrt(max(float(shares @ gram @ shares), 0.0))
+        for share, one in zip(self.shares, self.operators, strict=True):
+            total = total + share * one.restored(one.rows(rows))
+        return total.mT if v.dim() == 2 else total[0]
