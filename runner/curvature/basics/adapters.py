@@ -4,7 +4,7 @@ libraries."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -178,11 +178,12 @@ def as_linear_operator(operator: Any) -> LinearOperator:
     return LinearOperator((n, n), matvec=matvec, rmatvec=matvec, dtype=np.float64)
 
 
-def even_step(left: int) -> int:
-    """Vectors of the next product: steps of about one size, not full ones and one without pairs."""
-    if left > 0:
-        return math.ceil(left / math.ceil(left / TOGETHER))
-    return 0
+def even_steps(count: int) -> Iterator[int]:
+    """Vectors of each product: steps of about one size, not full ones and one without pairs."""
+    while count > 0:
+        size = math.ceil(count / math.ceil(count / TOGETHER))
+        yield size
+        count -= size
 
 
 def own_generator(generator: torch.Generator | None) -> torch.Generator:

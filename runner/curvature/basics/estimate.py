@@ -47,7 +47,7 @@ def full(value: float, *shape: int) -> Tensor:
     return torch.full(shape, value, dtype=torch.float64, device="cpu")
 
 
-def numbers(values: Sequence[float]) -> Tensor:
+def numbers(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
     """The same of different numbers."""
     return torch.as_tensor(values, dtype=torch.float64, device="cpu")
 

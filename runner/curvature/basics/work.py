@@ -78,12 +78,8 @@ class Method(Work[Found]):
         """The result, from `Symmetric.dense`."""
 
     @abstractmethod
-    def ahead(self) -> int:
-        """Products of the next step, 0 when finished."""
-
-    @abstractmethod
-    def step(self) -> None:
-        """One step."""
+    def search(self) -> Iterator[None]:
+        """The steps where the matrix is too large; yields before each."""
 
     @property
     def products(self) -> int:  # type: ignore[override]
@@ -93,10 +89,8 @@ class Method(Work[Found]):
         if self.exact:
             yield
             self.whole = self.of_matrix(self.symmetric.dense())
-            return
-        while self.ahead():
-            yield
-            self.step()
+        else:
+            yield from self.search()
 
     def run(self, progress: bool | None) -> Found:
         if self.symmetric.reason:

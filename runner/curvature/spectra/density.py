@@ -9,21 +9,23 @@ into Neural Net Optimization via Hessian Eigenvalue Density, 2019.)
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import max_pool1d, pad
+from torch.nn.utils.rnn import pad_sequence
 
 from runner.curvature.basics.adapters import Symmetric, own_generator
 from runner.curvature.basics.errors import require_counts
-from runner.curvature.basics.estimate import full
+from runner.curvature.basics.estimate import full, numbers
 from runner.curvature.basics.plots import plot_band
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.result import TensorResult
 from runner.curvature.basics.work import Method
-from runner.curvature.spectra.krylov import MEMORY_BUDGET, Quadratures
+from runner.curvature.spectra.krylov import MEMORY_BUDGET, Quadratures, Rule
 from runner.curvature.spectra.samples import skewed_quantiles
 
 if TYPE_CHECKING:
@@ -173,14 +175,10 @@ class _Density(Method[SpectralDensity]):
 
     def of_matrix(self, matrix: Tensor) -> SpectralDensity:
         values = self.symmetric.restored(torch.linalg.eigvalsh(matrix).cpu())
+        rule = Rule(values, full(1 / len(values), len(values)), torch.zeros_like(values))
         grid, width = self._grid(values, len(values))
-        density = _bells(grid, values, width).mean(1)
-        outliers = _outliers(values, torch.zeros_like(values), width)
-        weights = full(1 / len(values), 1, len(values))
-        curves = (density, torch.zeros_like(density), density, density)
-        return SpectralDensity(
-            grid, *curves, width, outliers, values[None], weights, self.symmetric.products
-        )
+        density = _smoothed(grid, width, [rule])
+        return self._of([rule], grid, width, density, torch.zeros_like(density), density, density)
 
     def _grid(self, nodes: Tensor, steps: int) -> tuple[Tensor, float]:
         """The grid and the bandwidth."""
@@ -194,60 +192,43 @@ class _Density(Method[SpectralDensity]):
         ends = low - MARGIN * width, high + MARGIN * width
         return torch.linspace(*ends, self.points, dtype=torch.float64, device="cpu"), width
 
-    def ahead(self) -> int:
-        finished = self.quadratures.done >= self.quadratures.steps
-        return 0 if finished else self.probes
-
-    def step(self) -> None:
-        self.quadratures.step()
+    def search(self) -> Iterator[None]:
+        for _ in range(self.quadratures.steps):
+            yield
+            self.quadratures.step()
 
     def result(self) -> SpectralDensity | None:
-        if not self.quadratures.done:
-            return None
-        rules = self._rules(self.quadratures.done)
-        longest = max(len(nodes) for nodes, _, _ in rules)
-        padded_nodes = []
-        padded_weights = []
-        for nodes, weights, _ in rules:
-            missing = (0, longest - len(nodes))
-            padded_nodes.append(pad(nodes, missing, value=float(nodes[-1])))
-            padded_weights.append(pad(weights, missing))
-        nodes = torch.stack(padded_nodes)
-        weights = torch.stack(padded_weights)
-        grid, width = self._grid(nodes, self.quadratures.done)
-        density, error, low, high = _interval(grid, nodes, weights, width, self.symmetric.size)
-        bias = self._bias(grid, width, density)
-        low = density - ((density - low).square() + bias.square()).sqrt()
-        high = density + ((high - density).square() + bias.square()).sqrt()
-        first, _, residuals = rules[0]
-        outliers = _outliers(first, residuals, width)
-        curves = (density, error, low.clamp(min=0), high)
-        return SpectralDensity(
-            grid, *curves, width, outliers, nodes, weights, self.symmetric.products
-        )
-
-    def _rules(self, steps: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Nodes, weights and residuals of each probe after so many steps."""
-        restored = self.symmetric.restored
-        rules = []
-        for probe in range(self.probes):
-            nodes, weights, residuals = self.quadratures.rule(probe, steps)
-            rules.append((restored(nodes), weights, restored(residuals)))
-        return rules
-
-    def _bias(self, grid: Tensor, width: float, density: Tensor) -> Tensor:
-        """Error of the steps: how far the densities of fewer steps lie from that of all, nearby."""
         done = self.quadratures.done
-        largest = torch.zeros_like(density)
-        for steps in {max(1, done - 1), max(1, done - 2)}:
-            curves = [
-                _bells(grid, nodes, width) @ weights for nodes, weights, _ in self._rules(steps)
-            ]
-            largest = torch.maximum(largest, (torch.stack(curves).mean(0) - density).abs())
-        spacing = float(grid[-1] - grid[0]) / done / float(grid[1] - grid[0])
-        reach = max(1, round(spacing))
-        padded = pad(largest[None, None], (reach, reach))
-        return max_pool1d(padded, 2 * reach + 1, 1)[0, 0]
+        if not done:
+            return None
+        rules = self.quadratures.rules(done)
+        grid, width = self._grid(torch.cat([rule.nodes for rule in rules]), done)
+        density, error, low, high = _interval(grid, width, rules, self.symmetric.size)
+        before = _smoothed(grid, width, self.quadratures.rules(max(1, done - 1)))
+        bias = _largest_nearby((before - density).abs(), max(1, round((len(grid) - 1) / done)))
+        low = (density - torch.hypot(density - low, bias)).clamp(min=0)
+        high = density + torch.hypot(high - density, bias)
+        return self._of(rules, grid, width, density, error, low, high)
+
+    def _of(
+        self, rules: list[Rule], grid: Tensor, width: float, *curves: Tensor
+    ) -> SpectralDensity:
+        """curves: density, error, low and high, in units of the largest value of a bell."""
+        peak = 1 / (width * math.sqrt(2 * math.pi))
+        density, error, low, high = (peak * curve for curve in curves)
+        last = max(float(rule.nodes[-1]) for rule in rules)
+        return SpectralDensity(
+            grid,
+            density,
+            error,
+            low,
+            high,
+            width,
+            _outliers(rules[0].nodes, rules[0].residuals, width),
+            pad_sequence([rule.nodes for rule in rules], True, last),
+            pad_sequence([rule.weights for rule in rules], True),
+            self.symmetric.products,
+        )
 
     def undefined(self, reason: str) -> SpectralDensity:
         nothing = full(math.nan, self.points)
@@ -257,24 +238,22 @@ class _Density(Method[SpectralDensity]):
         return SpectralDensity(*curves, math.nan, (), none, none, products, reason)
 
 
-def _bells(grid: Tensor, values: Tensor, width: float) -> Tensor:
-    """Normal densities around the values, (g, values)."""
-    scaled = (grid[:, None] - values) / width
-    return torch.exp(-scaled.square() / 2) / (width * math.sqrt(2 * math.pi))
+def _smoothed(grid: Tensor, width: float, rules: list[Rule], power: int = 1) -> Tensor:
+    """Mean over the probes of zᵀf(H)^power z, f a bell of height 1 around each t of the grid."""
+    total = torch.zeros_like(grid)
+    for rule in rules:
+        apart = (grid[:, None] - rule.nodes) / width
+        total += torch.exp(-power / 2 * apart.square()) @ rule.weights
+    return total / len(rules)
 
 
 def _interval(
-    grid: Tensor, nodes: Tensor, weights: Tensor, width: float, size: int
+    grid: Tensor, width: float, rules: list[Rule], size: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Density, standard error and 95 % interval: as of traces of f(H), see `samples`, whose moments
     are known here."""
-    probes = len(nodes)
-    exponents = ((grid[:, None] - nodes.flatten()) / width).square() / 2
-    # means over the probes of zᵀf(H)^power z, f in units of its largest value
-    flat = weights.flatten()
-    one, two, three, four = (
-        torch.exp(-power * exponents) @ flat / probes for power in (1, 2, 3, 4)
-    )
+    probes = len(rules)
+    one, two, three, four = (_smoothed(grid, width, rules, power) for power in (1, 2, 3, 4))
     second = (two - one.square()).clamp(min=0)
     third = three - 3 * two * one + 2 * one**3
     fourth = four - 4 * three * one + 6 * two * one.square() - 3 * one**4
@@ -282,14 +261,16 @@ def _interval(
     error = (2 / (probes * (size + 2)) * second).sqrt()
     share = (fourth / (size * second.square()).clamp(min=1e-300)).clamp(1 / size, 1.0)
     skew = (third / (second * fourth).sqrt().clamp(min=1e-300)).clamp(-1, 1)
-    low = one.clone()
-    high = one.clone()
-    for i, (r, gamma) in enumerate(zip(share.tolist(), skew.tolist(), strict=True)):
-        ends = skewed_quantiles(probes / r, gamma, 1 + 0.3 * math.sqrt(r / probes))
-        low[i] -= ends[1] * error[i]
-        high[i] -= ends[0] * error[i]
-    peak = 1 / (width * math.sqrt(2 * math.pi))
-    return peak * one, peak * error, peak * low, peak * high
+    ends = []
+    for r, gamma in zip(share.tolist(), skew.tolist(), strict=True):
+        ends.append(skewed_quantiles(probes / r, gamma, 1 + 0.3 * math.sqrt(r / probes)))
+    low, high = numbers(ends).mT
+    return one, error, one - high * error, one - low * error
+
+
+def _largest_nearby(values: Tensor, reach: int) -> Tensor:
+    """The error of the steps, which is seen where the nodes of one step less happen to differ."""
+    return max_pool1d(pad(values[None], (reach, reach)), 2 * reach + 1, 1)[0]
 
 
 def _outliers(nodes: Tensor, residuals: Tensor, width: float) -> tuple[float, ...]:
@@ -297,7 +278,7 @@ def _outliers(nodes: Tensor, residuals: Tensor, width: float) -> tuple[float, ..
     values = nodes.tolist()
     errors = residuals.tolist()
     apart = _apart(values, errors, width) + _apart(values[::-1], errors[::-1], width)
-    return tuple(dict.fromkeys(sorted(apart, reverse=True)))
+    return tuple(sorted({*apart}, reverse=True))
 
 
 def _apart(values: list[float], errors: list[float], width: float) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -277,12 +278,6 @@ class _Search(Method[Eigenpairs]):
     def _fresh(self, count: int) -> Tensor:
         return self.symmetric.gaussian(count, self.generator)
 
-    def ahead(self) -> int:
-        left = self.symmetric.size - self.symmetric.products
-        if self.finished or left < self.space.block:
-            return 0
-        return self.space.block
-
     def of_matrix(self, matrix: Tensor) -> Eigenpairs:
         values, vectors = torch.linalg.eigh(matrix)
         self.scale = float(values.abs().max())
@@ -290,7 +285,14 @@ class _Search(Method[Eigenpairs]):
         none = full(0.0, self.k)
         return self._pairs(values[best].cpu(), vectors[:, best], none, True)
 
-    def step(self) -> None:
+    def search(self) -> Iterator[None]:
+        while not self.finished:
+            if self.symmetric.size - self.symmetric.products < self.space.block:
+                return
+            yield
+            self._step()
+
+    def _step(self) -> None:
         space = self.space
         space.expand()
         whole = space.block == 0

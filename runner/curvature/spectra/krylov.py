@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -187,6 +188,15 @@ def _orthonormal(rows: Tensor) -> tuple[Tensor, Tensor]:
     return q.mT.contiguous(), r
 
 
+class Rule(NamedTuple):
+    """A quadrature: nodes ascending, weights that add up to 1, and residuals of the nodes as
+    eigenvalues."""
+
+    nodes: Tensor
+    weights: Tensor
+    residuals: Tensor
+
+
 class Quadratures:
     """Lanczos from several unit vectors (p, n) at once: for each the Gauss quadrature of the
     spectrum it sees.
@@ -231,11 +241,11 @@ class Quadratures:
         self.betas[done] = beta
         self.done += 1
 
-    def rule(self, probe: int, steps: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Nodes ascending, weights that add up to 1, and residuals of the nodes as eigenvalues."""
-        count = self.done
-        if steps is not None:
-            count = min(steps, self.done)
+    def rules(self, count: int) -> list[Rule]:
+        """Of every probe after so many steps."""
+        return [self._rule(probe, count) for probe in range(len(self.current))]
+
+    def _rule(self, probe: int, count: int) -> Rule:
         alphas = self.alphas[:count, probe]
         betas = self.betas[:count, probe]
         ends = (betas == 0).nonzero()
@@ -247,15 +257,14 @@ class Quadratures:
         values, vectors = torch.linalg.eigh(matrix)
         weights = vectors[0].square()
         residuals = vectors[-1].abs() * betas[-1]
-        if self.kept:
-            return values, weights, residuals
-        apart = 100 * torch.finfo(self.symmetric.dtype).eps * float(values.abs().max())
-        return _without_copies(values, weights, residuals, apart)
+        if not self.kept:
+            apart = 100 * torch.finfo(self.symmetric.dtype).eps * float(values.abs().max())
+            values, weights, residuals = _without_copies(values, weights, residuals, apart)
+        restored = self.symmetric.restored
+        return Rule(restored(values), weights, restored(residuals))
 
 
-def _without_copies(
-    values: Tensor, weights: Tensor, residuals: Tensor, apart: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _without_copies(values: Tensor, weights: Tensor, residuals: Tensor, apart: float) -> Rule:
     """Nodes closer than `apart` as one: without reorthogonalisation, eigenvalues that have
     converged come back as copies, among which their weight is divided (Greenbaum). A copy on its
     way has no weight, and is left out."""
@@ -267,4 +276,4 @@ def _without_copies(
     least = full(math.inf, count)
     least = least.scatter_reduce_(0, group, residuals, "amin")
     kept = total > torch.finfo(torch.float64).eps
-    return values[best][kept], total[kept], least[kept]
+    return Rule(values[best][kept], total[kept], least[kept])

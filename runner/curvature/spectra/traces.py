@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.adapters import Symmetric, even_step, own_generator
+from runner.curvature.basics.adapters import Symmetric, even_steps, own_generator
 from runner.curvature.basics.errors import require_counts
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.result import Result
@@ -115,8 +116,7 @@ def trace_estimate(
 
 
 class _Trace(Method[TraceEstimate]):
-    """Steps of samples; of Hutch++ first the sketch, then its inside, then samples of the
-    complement."""
+    """Samples; of Hutch++ first the sketch, then its inside, then samples of the complement."""
 
     title = "trace"
 
@@ -132,42 +132,42 @@ class _Trace(Method[TraceEstimate]):
         self.method = method
         if method == "hutchinson" or not self.third:
             self.method = "hutchinson"
-        self.sketch: list[Tensor] = []
         self.basis: Tensor | None = None
         self.inside = self.rounding = 0.0
-        self.inside_done = 0
 
     def of_matrix(self, matrix: Tensor) -> TraceEstimate:
         value = self.symmetric.unscaled(float(matrix.trace()))
         return TraceEstimate(value, 0.0, value, value, self.symmetric.products, "exact")
 
-    def ahead(self) -> int:
-        left = self.planned - self.symmetric.products
-        if self.method != "hutchinson" and self.basis is None:
-            left = self.third - sum(map(len, self.sketch))
-        elif self.basis is not None and self.inside_done < len(self.basis):
-            left = len(self.basis) - self.inside_done
-        return even_step(left)
-
-    def step(self) -> None:
-        count = self.ahead()
-        if self.basis is not None and self.inside_done < len(self.basis):
-            rows = self.basis[self.inside_done : self.inside_done + count]
+    def search(self) -> Iterator[None]:
+        if self.method != "hutchinson":
+            yield from self._sketch()
+        if self.basis is not None:
             eps = torch.finfo(self.symmetric.dtype).eps
-            values = (rows * self.symmetric.rows(rows)).sum(1)
-            self.inside += float(values.sum())
-            self.rounding += ROUNDINGS * eps * float(values.abs().sum())
-            self.inside_done += count
-            return
+            for rows in self.basis.split(list(even_steps(len(self.basis)))):
+                yield
+                values = (rows * self.symmetric.rows(rows)).sum(1)
+                self.inside += float(values.sum())
+                self.rounding += ROUNDINGS * eps * float(values.abs().sum())
+        for count in even_steps(self.planned - self.symmetric.products):
+            yield
+            self._sample(count)
+
+    def _sketch(self) -> Iterator[None]:
+        images = []
+        for count in even_steps(self.third):
+            yield
+            images.append(self._sample(count))
+        self._choose(torch.cat(images))
+
+    def _sample(self, count: int) -> Tensor:
+        """Products with random vectors of the complement of the basis."""
         z = self._probes(count)
         images = self.symmetric.rows(z)
         if self.basis is not None:
             images = images - (images @ self.basis.mT) @ self.basis
         self.samples.add(z, images)
-        if self.method != "hutchinson" and self.basis is None:
-            self.sketch.append(images)
-            if sum(map(len, self.sketch)) >= self.third:
-                self._choose()
+        return images
 
     def _probes(self, count: int) -> Tensor:
         z = self.symmetric.gaussian(count, self.generator)
@@ -175,10 +175,8 @@ class _Trace(Method[TraceEstimate]):
             z = z - (z @ self.basis.mT) @ self.basis
         return z * (math.sqrt(self.samples.size) / z.norm(dim=1, keepdim=True))
 
-    def _choose(self) -> None:
+    def _choose(self, images: Tensor) -> None:
         """Hutch++, or samples of the whole: by the variance that the sketch leaves out."""
-        images = torch.cat(self.sketch)
-        self.sketch = []
         q, r = torch.linalg.qr(images.mT)
         left_out = _left_out_lengths(r)
         plain = self.samples.square / self.planned
@@ -192,8 +190,7 @@ class _Trace(Method[TraceEstimate]):
 
     def result(self) -> TraceEstimate | None:
         samples = self.samples
-        unfinished = self.basis is not None and self.inside_done < len(self.basis)
-        if unfinished or len(samples.values) < 2:
+        if len(samples.values) < 2:
             return None
         low, high = samples.interval()
         unscaled = self.symmetric.unscaled

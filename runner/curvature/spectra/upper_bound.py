@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.adapters import Symmetric, even_step, own_generator
+from runner.curvature.basics.adapters import Symmetric, even_steps, own_generator
 from runner.curvature.basics.errors import require_counts
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.result import Interval
@@ -94,12 +95,11 @@ class _Bound(Method[UpperBound]):
         second = (unscaled(float(square), 2), 0.0)
         return UpperBound(value, value, value, first, second, self.symmetric.products)
 
-    def ahead(self) -> int:
-        return even_step(self.planned - self.symmetric.products)
-
-    def step(self) -> None:
-        z = self.symmetric.on_sphere(self.ahead(), self.generator)
-        self.samples.add(z, self.symmetric.rows(z))
+    def search(self) -> Iterator[None]:
+        for count in even_steps(self.planned):
+            yield
+            z = self.symmetric.on_sphere(count, self.generator)
+            self.samples.add(z, self.symmetric.rows(z))
 
     def result(self) -> UpperBound | None:
         unscaled = self.symmetric.unscaled
