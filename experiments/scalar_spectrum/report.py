@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import pandas as pd
-
 from experiments.judged import JudgedAnalysis
 from experiments.printed import unchecked
 from experiments.scalar_spectrum import figures as draw, training_figures, values, wedge_scale
@@ -50,8 +48,8 @@ class ScalarSpectrumAnalysis(JudgedAnalysis):
     def judged(self) -> Tables:
         return values.judged(self.experiment, self.tables)
 
-    def measured(self) -> pd.DataFrame | None:
-        return values.measured(self.experiment, self.tables)
+    def compared(self) -> Tables:
+        return {**self.judged(), "counts": values.counts(self.experiment, self.tables)}
 
     def notes(self) -> list[str]:
         return unchecked("scalar_spectrum") if self.tables else []

@@ -3,6 +3,7 @@ a run of those that train, and the counts that the paper prints."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -177,8 +178,9 @@ ADDED: Mapping[str, Callable[[ScalarSpectrum, Tables], Tables]] = {
 """Measured table -> tables with what statements read of it."""
 
 
-def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
-    """The counts that the paper's corollary and theorem state, counted among dense eigenvalues."""
+def counts(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame:
+    """What the paper's corollary and theorem state, counted among dense eigenvalues: by seed and
+    cell the multiplicity of each sign of the bulk, and the outliers."""
     rows = []
     nothing = pd.DataFrame({"seed": []})
     of_cells = tables.get("relu_cells", nothing)
@@ -190,14 +192,10 @@ def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
             if len(bulk):
                 distance = (sizes - bulk.iloc[0]).abs()
                 count = int((distance <= near).sum())
-                rows.append(("bulk_multiplicity", cell, seed, count / 2))
-                rows.append(("outliers", cell, seed, len(part) - count))
+                rows.append((cell, seed, count / 2, len(part) - count))
     of_bias = tables.get("bias", nothing)
     for seed, frame in of_bias.groupby("seed"):
         first = chosen(frame, mix=0).iloc[0]
         in_bulk = int(first["zeros"] + first["plus"] + first["minus"])
-        outliers = 3 * setup.bias_width - in_bulk
-        rows.append(("outliers", "bias", seed, outliers))
-    if not rows:
-        return None
-    return pd.DataFrame(rows, columns=["metric", "cell", "seed", "value"])
+        rows.append(("bias", seed, math.nan, 3 * setup.bias_width - in_bulk))
+    return pd.DataFrame(rows, columns=["cell", "seed", "bulk_multiplicity", "outliers"])

@@ -137,9 +137,9 @@ class Analysis:
         return []
 
     def measured(self) -> pd.DataFrame | None:
-        """Values to compare with experiments/reference/<name>.csv, in long format: the key columns
-        of that file that identify a value (metric among them), `seed` and `value`; one row per
-        seed. None: no value to hold."""
+        """Values to compare with the rows of numbers.csv, in long format: the key columns of that
+        file that identify a value (metric among them), `seed` and `value`; one row per seed. None:
+        no value to compare."""
         return None
 
     def documents(self) -> Mapping[str, str]:

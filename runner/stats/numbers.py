@@ -8,8 +8,9 @@ is measured here (`WAYS`). `results` is its place in the authors' public results
 `margin_reason` say how far another value may lie from it and still be the same ("rounding" for the
 rounding of the print; blank for a quarter of the value), `fixed` in which commit that was decided,
 and whether before or after the first result; `constructed` says why the row could not come out
-otherwise. `table`, `where` and `quantity` say how the value is read (docs/statements.md). Every
-other column is a key (`metric` always).
+otherwise, `calibrated` why its protocol counts as chosen by looking at these numbers, and
+`not_comparable` why no value of ours can be compared. `table`, `where` and `quantity` say how the
+value is read (docs/statements.md). Every other column is a key (`metric` always).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ authors' public code; by a protocol that was found by a search over the publishe
 counted apart."""
 VALUE_COLUMNS = (
     *("mean", "std", "upper_bound", "n_seeds", "way", "statistic", "results", "results_std"),
-    *("margin", "margin_reason", "fixed", "constructed", "table", "where", "quantity"),
-    *("source", "note"),
+    *("margin", "margin_reason", "fixed", "constructed", "calibrated", "not_comparable"),
+    *("table", "where", "quantity", "source", "note"),
 )
 BIBLIOGRAPHIC = ("experiment",)
 """Keys that say where a value is printed, not which value it is; measured values need not carry
@@ -59,6 +60,8 @@ class Printed:
     results_std: float
     margin: str
     constructed: str
+    calibrated: str
+    not_comparable: str
     source: str
     note: str
     resolution: float
@@ -130,6 +133,8 @@ def published(row: Mapping[str, str]) -> Printed:
         results_std=_number(row, "results_std"),
         margin=margin,
         constructed=row.get("constructed", "").strip(),
+        calibrated=row.get("calibrated", "").strip(),
+        not_comparable=row.get("not_comparable", "").strip(),
         source=row.get("source", ""),
         note=row.get("note", ""),
         resolution=resolution(row["mean"]),

@@ -146,7 +146,7 @@ def score_of(
     seeds = {value["seed"] for value in matching}
     if len(seeds) < len(matching):
         ambiguous = "several measured values for one seed: the key columns do not tell them apart"
-    reason = reason or _said(matching, "comparable")
+    reason = reason or paper.not_comparable
     constructed = _constructed(paper, matching)
     if reason:
         score = replace(score, verdict="not comparable", reason=reason)
@@ -155,9 +155,9 @@ def score_of(
     elif constructed:
         score = replace(score, verdict="true by construction", reason=constructed)
     elif math.isnan(paper.mean):
-        score = _calibrated(_bounded(score, ours), matching)
+        score = _calibrated(_bounded(score, ours), paper)
     else:
-        score = _calibrated(_held(score, paper, ours, matching), matching)
+        score = _calibrated(_held(score, paper, ours, matching), paper)
     if missing and score.verdict in ("exact match", "reproduced", "not reproduced"):
         score = replace(score, verdict="inconclusive", reason=joined(missing, score.reason))
     lost = lost_text(ours.lost, len(matching), "seeds")
@@ -170,20 +170,18 @@ def score_of(
 
 def _constructed(paper: Printed, matching: Sequence[Row]) -> str:
     """Why a row could not have come out otherwise; "" where it could."""
-    stated = paper.constructed or _said(matching, "constructed")
     may_be_zero = paper.mean == 0 or math.isnan(paper.mean)
     measured = [value["value"] for value in matching if not math.isnan(value["value"])]
-    if not stated and may_be_zero and not any(measured):
+    if not paper.constructed and may_be_zero and not any(measured):
         return "an exact zero of the code"
-    return stated
+    return paper.constructed
 
 
-def _calibrated(score: Score, matching: Sequence[Row]) -> Score:
+def _calibrated(score: Score, paper: Printed) -> Score:
     """The score, not counted where its protocol was chosen by looking at the numbers."""
-    calibrated = _said(matching, "calibrated")
-    if not calibrated or score.verdict == "exact match":
+    if not paper.calibrated or score.verdict == "exact match":
         return score
-    return replace(score, verdict="calibrated", reason=joined(calibrated, score.reason))
+    return replace(score, verdict="calibrated", reason=joined(paper.calibrated, score.reason))
 
 
 def _bounded(score: Score, ours: Sample) -> Score:
@@ -330,10 +328,6 @@ def z_of(difference: Difference, rounding: float) -> float:
     known = rounding if rounding > 0 else 0.0
     printed = known / (math.sqrt(3) * difference.unit)
     return difference.value / math.hypot(difference.error, printed)
-
-
-def _said(matching: Sequence[Row], column: str) -> str:
-    return next((m[column] for m in matching if m.get(column)), "")
 
 
 def _mean(matching: Sequence[Row], column: str) -> float:

@@ -26,9 +26,6 @@ def scorecard(
     reference: as `read_reference` gives it. comparable_reason: why no value can be compared (''
     where some can). lost: what the measured values lack of the paper's seeds. measured: one row
     per seed with `seed`, `value`, those key columns that tell values apart, and any of the columns
-    - `comparable`: why that value cannot be compared with the paper ('' where it can);
-    - `calibrated`: why its protocol counts as chosen by looking at these numbers;
-    - `constructed`: why it could not have come out otherwise;
     - `paired`: true where networks, data and order are the published ones, by seed and checksum;
     - `rounding_std`, `rounding_df`: of a paired value, by how much (root mean square) rounding
       alone moves one seed's value between two devices, and from how many pairs of trainings that is
@@ -43,8 +40,8 @@ def scorecard(
 
     Verdicts, in this order: "not run" (no value); "not comparable"; with an infinite or missing
     value or seed "inconclusive", its count first in the reason; "true by construction" (the
-    reference or the measured rows say so, or the printed value is 0 or a bound and every value of
-    ours is exactly 0); "exact match" (paired, as many seeds as the paper, every printed digit of
+    reference says so, or the printed value is 0 or a bound and every value of ours is exactly
+    0); "exact match" (paired, as many seeds as the paper, every printed digit of
     mean and std); "calibrated"; a printed bound by `intervals.below`; a printed mean by `equal`
     against the margin.
     """

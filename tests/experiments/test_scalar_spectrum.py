@@ -177,7 +177,7 @@ def test_figures_and_notes_from_any_part(setup, tables):
     assert len(analysis.figures()) == 6 and len(tables["certificate"])
     assert analysis.notes() == []  # every sentence of the text is checked
     assert {claim.verdict for claim in nothing.claims()} == {"not run"}
-    assert nothing.figures() == {} and nothing.measured() is None
+    assert nothing.figures() == {} and nothing.measured().empty
 
 
 def test_same_seed_same_table(setup):

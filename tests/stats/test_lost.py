@@ -37,11 +37,14 @@ def judged(method, *arguments, **keys):
     return made.verdict, made.detail
 
 
+TEN_PERCENT = {"mean": "1.0", "std": "0.1"}
+
+
 def as_scored(values, printed=None, **columns):
     """(verdict, text) of a row of the scorecard."""
     rows = [{"metric": "m", "seed": i, "value": v, **columns} for i, v in enumerate(values)]
-    printed = printed or {"mean": "1.0", "std": "0.1", "n_seeds": str(len(values))}
-    reference = pd.DataFrame([{"metric": "m", **printed}], dtype=str)
+    printed = {"metric": "m", "n_seeds": str(len(values)), **(printed or TEN_PERCENT)}
+    reference = pd.DataFrame([printed], dtype=str)
     row = scorecard(pd.DataFrame(rows), reference).iloc[0]
     return row["verdict"], row["reason"]
 
@@ -105,8 +108,8 @@ JUDGES = {
     "below": below_a_bound,
     "score": as_scored,
     "exact match": lambda v: as_scored(v, paired="true"),
-    "calibrated": lambda v: as_scored(v, calibrated="chosen by these numbers"),
-    "by construction": lambda v: as_scored(v, constructed="a definition"),
+    "calibrated": lambda v: as_scored(v, {**TEN_PERCENT, "calibrated": "chosen by these numbers"}),
+    "by construction": lambda v: as_scored(v, {**TEN_PERCENT, "constructed": "a definition"}),
     "upper bound": lambda v: as_scored(v, {"mean": "", "upper_bound": "1.5"}),
     "jackknife": of_jackknife,
 }

@@ -3,7 +3,7 @@ values, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -11,26 +11,17 @@ import pandas as pd
 
 from experiments.dag.alternatives import DEEP, RESONANCE, SPECTRAL_NORM
 from experiments.dag.exp1 import figures as draw, values
-from experiments.dag.exp1.settings import (
-    DESCRIBED,
-    DESCRIBED_TRAINED,
-    Exp1Deep,
-    Exp1Resonance,
-)
+from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
 from experiments.dag.exp1.values import log_end, log_fall
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
-from experiments.dag.protocol.scores import described
-from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import ENDS, first
 from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
-from runner.training.streams import HE, PUBLISHED
 
 VARIANT = ("depth", "arch")
-VALUE_KEYS = (*VARIANT, "checkpoint")
 DYNAMICS = {
     "rho": "spectral norm\n" + r"$\rho_{\max}$ (largest)",
     "lyapunov_1": "Lyapunov exponent\n" + r"$\lambda_1$ by QR",
@@ -39,7 +30,7 @@ DYNAMICS = {
 """Columns of `networks` that Table 2 holds, and the second definition of λ₁."""
 
 
-class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
+class ResonanceAnalysis(WithAuthors):
     """Exp. 1; plain: the architecture that is compared with the residual one."""
 
     experiment: Exp1Resonance
@@ -121,22 +112,8 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     def judged(self) -> Tables:
         return values.judged(self.tables)
 
-    def measured(self) -> pd.DataFrame:
-        own = self.rounded(values.measured(self.tables))
-        return self.with_described(own, values.measured)
-
-    def with_described(
-        self, own: pd.DataFrame, measured: Callable[[Tables], pd.DataFrame]
-    ) -> pd.DataFrame:
-        """Measured values of the published networks, and of those with He initialisation, as the
-        text says, as far as they are stored."""
-        parts = [own.assign(initial=PUBLISHED)]
-        for name, untrained in ((DESCRIBED, True), (DESCRIBED_TRAINED, False)):
-            if name in self.beside:
-                found = measured(self.beside[name])
-                wanted = found[found["checkpoint"].eq("init") == untrained]
-                parts.append(described(wanted, VALUE_KEYS).assign(initial=HE))
-        return pd.concat(parts, ignore_index=True)
+    def compared(self) -> Tables:
+        return values.compared(self.tables, self.beside)
 
     def notes(self) -> list[str]:
         companion = self.beside.get(WITHOUT_NORM, {})
@@ -192,9 +169,8 @@ class DeepAnalysis(ResonanceAnalysis):
     def judged(self) -> Tables:
         return values.judged_deep(self.tables)
 
-    def measured(self) -> pd.DataFrame:
-        own = values.measured_deep(self.tables)
-        return self.with_described(own, values.measured_deep)
+    def compared(self) -> Tables:
+        return values.compared_deep(self.tables, self.beside)
 
 
 def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str]:

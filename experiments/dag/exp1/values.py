@@ -3,18 +3,22 @@ the values that the paper prints (Tables 2, N.2 and N.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
+from experiments.dag.exp1.settings import DESCRIBED, DESCRIBED_TRAINED
+from experiments.dag.protocol.inter_layer import ROUNDING
 from experiments.dag.protocol.scores import (
+    described,
     paired,
     printed,
     probes,
-    scored,
+    with_columns,
     with_own,
+    with_scores,
 )
 from experiments.dag.protocol.summary import first, in_percent, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
@@ -27,8 +31,10 @@ from runner.training.streams import PUBLISHED
 
 CELL = ["depth", "arch"]
 VARIANT = [*CELL, "checkpoint"]
-DYNAMICS = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
-"""Metric of Table 2 -> column of `networks`."""
+DYNAMICS = ("rho", "lyapunov_1", "percent")
+"""Columns of `networks` that Tables 2 and N.2 print."""
+ESTIMATES = {"R": "R", "C_cut": "C_cut"}
+"""Columns of `estimates` that Table N.3 prints."""
 FUNCTIONS = Functions()
 
 
@@ -124,36 +130,51 @@ def printed_values(name: str) -> pd.DataFrame:
     return chosen(printed(name), initial=PUBLISHED)
 
 
-def measured(tables: Tables) -> pd.DataFrame:
-    """Values of Tables 2 and N.2, one row per seed."""
-    networks = in_percent(tables["networks"])
-    return scored(networks, VARIANT, DYNAMICS, tables, CELL)
+def compared(tables: Tables, beside: Mapping[str, Tables]) -> Tables:
+    """The tables that Tables 2 and N.2 are read from. beside: repeated trainings, and networks with
+    He initialisation, as the text says, as far as they are stored."""
+    found = dict(judged(tables))
+    repeated = beside.get(ROUNDING, {}).get("networks")
+    if repeated is not None:
+        repeated = in_percent(repeated)
+    about = (VARIANT, tables, CELL, repeated)
+    found["networks"] = with_scores(found["networks"], DYNAMICS, *about)
+    if (rows := as_described(beside, "networks")) is not None:
+        found["networks as described"] = described(in_percent(rows), VARIANT)
+    return found
 
 
-def measured_deep(tables: Tables) -> pd.DataFrame:
-    """Values of Table N.3, one row per seed; R and C from 100 probes, as the paper's, ρ exact as
+def compared_deep(tables: Tables, beside: Mapping[str, Tables]) -> Tables:
+    """The tables that Table N.3 is read from: R and C from 100 probes, as the paper's, ρ exact as
     there.
 
-    Only ρ can be the published number to the digit: the probes are others.
+    Only ρ can be the published number to the digit: the probes are others. The authors cut
+    estimated couplings at 1, pair by pair; at distance L − 1 there is one pair.
     """
-    exact = long_format(first(tables["networks"]), VARIANT, {"rho_max": "rho"})
-    estimated = ends(tables["estimates"])
-    own = ends(first(tables["distances"]))
-    estimates = probes(estimated, own, tables, CELL)
-    found = pd.concat([paired(exact, tables, CELL), estimates], ignore_index=True)
-    return found.assign(paired=found["paired"].eq(True))
+    found = dict(judged_deep(tables))
+    networks = found["networks"]
+    exact = paired(long_format(first(networks), VARIANT, {"rho": "rho"}), tables, CELL)
+    found["networks"] = with_columns(networks, exact, VARIANT)
+    keys = [*VARIANT, "distance"]
+    own = long_format(first(found["distances"]), keys, ESTIMATES)
+    ours = long_format(found["estimates"], keys, ESTIMATES)
+    of_probes = probes(ours, own, tables, CELL).assign(paired=False)
+    found["estimates"] = with_columns(found["estimates"], of_probes, keys)
+    for name, columns in (("networks", VARIANT), ("estimates", [*keys, "last"])):
+        if (rows := as_described(beside, name)) is not None:
+            rows = judged_deep({name: rows})[name]
+            found[f"{name} as described"] = described(rows, columns)
+    return found
 
 
-def ends(distances: pd.DataFrame) -> pd.DataFrame:
-    """R at both ends of the distances and C at the largest, in long format.
-
-    The authors cut estimated couplings at 1, pair by pair; at distance L − 1 there is one pair.
-    """
-    start = chosen(distances, distance=0)
-    end = chosen(distances, distance=distances["depth"] - 1)
-    end = end.assign(C=end["C"].clip(upper=1.0))
-    at_end = long_format(end, VARIANT, {"R_dLminus1": "R", "C_dLminus1": "C"})
-    return pd.concat([long_format(start, VARIANT, {"R_d0": "R"}), at_end], ignore_index=True)
+def as_described(beside: Mapping[str, Tables], name: str) -> pd.DataFrame | None:
+    """A table of networks with He initialisation, before training and through it."""
+    parts = []
+    for companion, untrained in ((DESCRIBED, True), (DESCRIBED_TRAINED, False)):
+        if companion in beside:
+            rows = beside[companion][name]
+            parts.append(rows[rows["checkpoint"].eq("init") == untrained])
+    return pd.concat(parts, ignore_index=True) if parts else None
 
 
 def log_fall(rows: pd.DataFrame) -> list[float]:

@@ -52,12 +52,9 @@ class BottleneckAnalysis(WithAuthors):
     def judged(self) -> Tables:
         return values.judged(self.tables, self.experiment.dataset.classes)
 
-    def measured(self) -> pd.DataFrame:
-        published = values.measured(self.tables)
-        if DESCRIBED not in self.beside:
-            return published
-        described = values.as_described(self.beside[DESCRIBED])
-        return pd.concat([published, described], ignore_index=True)
+    def compared(self) -> Tables:
+        classes = self.experiment.dataset.classes
+        return values.compared(self.tables, classes, self.beside.get(DESCRIBED, {}))
 
 
 def stable_rank(far: pd.DataFrame, classes: int) -> Figure:

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import pandas as pd
 
-from experiments.dag.exp2.settings import DESCRIBED_WIDTH, PUBLISHED_WIDTH
-from experiments.dag.protocol.scores import described, paired, printed, probes
+from experiments.dag.exp2.settings import PUBLISHED_WIDTH
+from experiments.dag.protocol.scores import (
+    described,
+    paired,
+    printed,
+    probes,
+    with_columns,
+)
 from experiments.dag.protocol.summary import first, in_percent, long_format
 from runner.contract import Tables
 from runner.stats.quantities import Functions
@@ -78,29 +84,20 @@ def cut_coupling(far: pd.DataFrame) -> pd.Series[float]:
     return far["C_estimate"]
 
 
-def measured(tables: Tables) -> pd.DataFrame:
-    """Values of Tables 3 and N.1, one row per seed: D_far and C_far by the paper's estimates."""
-    rows = first(tables["far"])
-    rows = rows.assign(C_estimate=cut_coupling(rows))
-    exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
-    far = long_format(rows, KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
-    far = probes(far, exact, tables, KEYS[:2])
-    percent = paired(accuracy(tables), tables, KEYS[:2])
-    found = pd.concat([far, percent], ignore_index=True)
-    paired_or_not = found["paired"].eq(True)  # estimates are of other probes
-    return found.assign(paired=paired_or_not, base_width=PUBLISHED_WIDTH)
-
-
-def accuracy(tables: Tables) -> pd.DataFrame:
-    """Test accuracy in percent, one row per seed."""
-    networks = in_percent(tables["networks"])
-    return long_format(networks, KEYS, {"test_acc_percent": "percent"})
-
-
-def as_described(tables: Tables) -> pd.DataFrame:
-    """The same numbers from exact blocks of networks of the base width that the text has, where
-    enough seeds are measured to judge them; NaN for a published seed that others leave out."""
-    rows = first(tables["far"])
-    exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
-    found = pd.concat([exact, accuracy(tables)], ignore_index=True)
-    return described(found, KEYS).assign(base_width=DESCRIBED_WIDTH)
+def compared(tables: Tables, classes: int, described_tables: Tables) -> Tables:
+    """The tables that Tables 3 and N.1 are read from: D_far and C_far by the paper's estimates;
+    and the same numbers from exact blocks of networks of the base width that the text has."""
+    found = dict(judged(tables, classes))
+    far = first(found["far"])
+    exact = long_format(far, KEYS, {"D_estimate": "D", "C_cut": "C"})
+    estimates = long_format(far, KEYS, {"D_estimate": "D_estimate", "C_cut": "C_cut"})
+    of_probes = probes(estimates, exact, tables, KEYS[:2]).assign(paired=False)
+    found["far"] = with_columns(found["far"], of_probes, KEYS)
+    percent = long_format(found["networks"], KEYS, {"percent": "percent"})
+    known = paired(percent, tables, KEYS[:2])
+    found["networks"] = with_columns(found["networks"], known, KEYS)
+    if described_tables:
+        found["far as described"] = described(described_tables["far"], KEYS)
+        networks = in_percent(described_tables["networks"])
+        found["networks as described"] = described(networks, KEYS)
+    return found

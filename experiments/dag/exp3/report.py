@@ -14,16 +14,9 @@ from experiments.dag.exp3.draws import PAPER_PROBES, TEXT_PROBES
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
-from experiments.dag.protocol.scores import paired, printed, scored
-from experiments.dag.protocol.spread import SpreadAnalysis
-from experiments.dag.protocol.summary import (
-    ENDS,
-    first,
-    gap,
-    global_gaps,
-    in_percent,
-    long_format,
-)
+from experiments.dag.protocol.inter_layer import ROUNDING
+from experiments.dag.protocol.scores import paired, printed, with_columns
+from experiments.dag.protocol.summary import ENDS, global_gaps, long_format
 from experiments.judged import JudgedAnalysis
 from runner.contract import Claim, Figures, Statement, Tables, Verdict, redraws
 from runner.stats import Statistic
@@ -37,7 +30,7 @@ CHECKPOINTS_OF_N6 = {
 """Statement -> the checkpoints of Table N.6 of which it speaks."""
 
 
-class GapAnalysis(WithAuthors, SpreadAnalysis):
+class GapAnalysis(WithAuthors):
     """Exp. 3: networks without LayerNorm."""
 
     experiment: Exp3GnGap
@@ -102,8 +95,8 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
             )
         return list(found.values())
 
-    def measured(self) -> pd.DataFrame:
-        return self.rounded(gap_values(self.gaps, self.tables))
+    def compared(self) -> Tables:
+        return values.compared(self.tables, self.judged(), self.beside.get(ROUNDING, {}))
 
 
 class LayerNormAnalysis(GapAnalysis):
@@ -157,8 +150,8 @@ class StochasticGapAnalysis(JudgedAnalysis):
         limits = {checkpoint: self.says[name].high for checkpoint, name in names.items()}
         return draws.judged(self.draws, limits)
 
-    def measured(self) -> pd.DataFrame:
-        return stochastic_values(self.tables)
+    def compared(self) -> Tables:
+        return {"first_draw": first_draw(self.tables)}
 
 
 def in_their_table(claim: Claim, says: Statement) -> Claim:
@@ -186,41 +179,10 @@ def their_discrepancies() -> pd.DataFrame:
     return values.smooth(percent.reset_index(name="percent"))
 
 
-def gap_values(gaps: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    """Values of Tables 4, 5 and N.5, one row per seed."""
-    keys = ["activation", "checkpoint"]
-    variant = ["activation"]
-    networks = in_percent(tables["networks"])
-    sums = {"frob_tensor_sum_over_pairs": "tensor", "frob_gn_sum_over_pairs": "gn", "gap": "gap"}
-    curves = {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}
-    distances = tables["distances"].assign(gap=gap)
-    of_init = changes(first(gaps))
-    parts = [
-        scored(gaps, keys, {"gap_global": "gap"}, tables, variant),
-        scored(networks, keys, curves, tables, variant),
-        scored(distances, [*keys, "distance"], sums, tables, variant),
-        paired(of_init, tables, variant),
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
-def changes(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Change from init to final in percent of the mean init gap, so that the mean over seeds is the
-    change of means."""
-    keys = ["activation", "seed"]
-    table = gaps.pivot(index=keys, columns="checkpoint", values="gap")
-    wide = table.reset_index()
-    scale = wide.groupby("activation")["init"].transform("mean")
-    change = 100 * (wide["final"] - wide["init"])
-    wide["value"] = change / scale.where(scale > 0)
-    values = wide[[*keys, "value"]]
-    return values.assign(metric="gap_change_percent", checkpoint="init->final")
-
-
-def stochastic_values(tables: Tables) -> pd.DataFrame:
+def first_draw(tables: Tables) -> pd.DataFrame:
     """Table N.6 from the first draw of 100 probes, as published, and of the 30 that the text names.
 
-    Discrepancies are of the means over seeds, without sign. Only the exact gaps can be the
+    percent: discrepancies of the means over seeds, without sign. Only the exact gaps can be the
     published numbers to the digit: the probes are others, and all draws of a network say how far
     estimates of it scatter.
     """
@@ -240,19 +202,16 @@ def stochastic_values(tables: Tables) -> pd.DataFrame:
     scatter = by_seed[["gap_stochastic", "signed"]].var()
     variances = scatter.groupby(keys).mean()
     noise = (2 * variances) ** 0.5
-    noise = noise.rename(columns={"signed": "abs_rel_discrepancy_percent"})
+    noise = noise.rename(columns={"signed": "percent"})
     noise.columns.name = "metric"
     spread = noise.stack().rename("probe_std").reset_index()
-    names = {name: name for name in ("gap_exact", "gap_stochastic")}
-    names["abs_rel_discrepancy_percent"] = "percent"
-    values = long_format(chosen(draws, draw=0), keys, names)
-    found = paired(values, tables, ["activation"])
+    names = {name: name for name in ("gap_exact", "gap_stochastic", "percent")}
+    table = chosen(draws, draw=0)
+    found = paired(long_format(table, keys, names), tables, ["activation"])
     found = found.merge(spread, on=[*keys, "metric"], how="left")
     exact = found["metric"] == "gap_exact"
     start = found["paired"] & (found["checkpoint"] == "init")
     noise_of = found["probe_std"].where(start)
     deviation = found["rounding_std"].where(exact, noise_of)
-    return found.assign(
-        paired=found["paired"] & exact,
-        rounding_std=deviation,
-    )
+    known = found.assign(paired=found["paired"] & exact, rounding_std=deviation)
+    return with_columns(table, known, keys)

@@ -6,8 +6,23 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.scores import printed, published_start, with_own
-from experiments.dag.protocol.summary import first, in_percent, over_seeds
+from experiments.dag.protocol.scores import (
+    paired,
+    printed,
+    published_start,
+    with_columns,
+    with_own,
+    with_rounding,
+    with_scores,
+)
+from experiments.dag.protocol.summary import (
+    first,
+    gap,
+    global_gaps,
+    in_percent,
+    long_format,
+    over_seeds,
+)
 from runner import stats
 from runner.contract import Claim, Statement, Tables
 from runner.stats.claims import claim
@@ -21,6 +36,13 @@ PIECEWISE_LINEAR = ("relu", "leaky_relu")
 SECTION = "Section 5.3"
 ZERO_TENSOR = "H^T of piecewise linear networks"
 VARIANT = ["activation"]
+KEYS = [*VARIANT, "checkpoint"]
+PRINTED = {
+    "gaps": ["gap"],
+    "networks": ["sigma_pp_squared", "percent"],
+    "distances": ["tensor", "gn", "gap"],
+}
+"""Table -> columns that Tables 4, 5 and N.5 print."""
 FUNCTIONS = Functions()
 
 
@@ -91,6 +113,42 @@ def judged(tables: Tables, gaps: pd.DataFrame) -> dict[str, pd.DataFrame]:
     if "distances" in tables:
         found["norms"] = norms(tables["distances"])
     return found
+
+
+def compared(tables: Tables, judged_tables: Tables, repeated: Tables) -> Tables:
+    """The tables that Tables 4, 5 and N.5 are read from, with `changes`; repeated: tables of
+    repeated trainings, if any."""
+    found = with_ratios(judged_tables)
+    again: Tables = {}
+    if repeated:
+        again = with_ratios(judged(repeated, global_gaps(repeated["distances"], VARIANT)))
+    for name, columns in PRINTED.items():
+        keys = [*KEYS, "distance"] if name == "distances" else KEYS
+        found[name] = with_scores(found[name], columns, keys, tables, VARIANT, again.get(name))
+    change = {"change": "change"}
+    known = paired(long_format(found["changes"], KEYS, change), tables, VARIANT)
+    if again:
+        other = long_format(again["changes"], KEYS, change)
+        known = with_rounding(known, other, [*KEYS, "metric"])
+    found["changes"] = with_columns(found["changes"], known, KEYS)
+    return found
+
+
+def with_ratios(tables: Tables) -> dict[str, pd.DataFrame]:
+    """The tables with the gap by distance and its change in training."""
+    distances = tables["distances"].assign(gap=gap)
+    return {**tables, "distances": distances, "changes": changes(first(tables["gaps"]))}
+
+
+def changes(gaps: pd.DataFrame) -> pd.DataFrame:
+    """change: from init to final in percent of the mean init gap, so that the mean over seeds is
+    the change of means."""
+    table = gaps.pivot(index=[*VARIANT, "seed"], columns="checkpoint", values="gap")
+    wide = table.reset_index()
+    scale = wide.groupby(VARIANT)["init"].transform("mean")
+    change = 100 * (wide["final"] - wide["init"])
+    wide["change"] = change / scale.where(scale > 0)
+    return wide[[*VARIANT, "seed", "change"]].assign(checkpoint="init->final")
 
 
 def norms(distances: pd.DataFrame) -> pd.DataFrame:

@@ -72,8 +72,8 @@ class DiamondAnalysis(WithAuthors):
     def judged(self) -> Tables:
         return values.judged(self.tables, self._without_norm)
 
-    def measured(self) -> pd.DataFrame:
-        return values.measured(self.tables)
+    def compared(self) -> Tables:
+        return values.compared(self.tables, self.judged())
 
     def notes(self) -> list[str]:
         return list(across_notes(self.tables, self._without_norm))

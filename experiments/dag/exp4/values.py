@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.scores import scored, with_own
+from experiments.dag.protocol.scores import with_own, with_scores
 from experiments.dag.protocol.summary import at_ends, complete_means, first, in_percent
 from runner.contract import Claim, Statement, Tables
 from runner.stats.claims import claim, minor_error
@@ -114,7 +114,7 @@ def kept(distances: pd.DataFrame, step: int) -> pd.DataFrame:
     return (ahead / means)[both].rename("kept").reset_index()
 
 
-def measured(tables: Tables) -> pd.DataFrame:
-    """Values of Tables 6 and N.4, one row per seed."""
-    metrics = {"gap_merge": "gap", "frob_tensor_merge": "tensor"}
-    return scored(tables["merge"], KEYS, metrics, tables, VARIANT)
+def compared(tables: Tables, judged_tables: Tables) -> Tables:
+    """The tables that Tables 6 and N.4 are read from."""
+    merge = with_scores(judged_tables["merge"], ["gap", "tensor"], KEYS, tables, VARIANT)
+    return {**judged_tables, "merge": merge}

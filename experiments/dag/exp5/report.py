@@ -64,8 +64,8 @@ class AttentionAnalysis(WithAuthors):
     def judged(self) -> Tables:
         return values.judged(self.tables, self.experiment)
 
-    def measured(self) -> pd.DataFrame:
-        return values.measured(self.tables)
+    def compared(self) -> Tables:
+        return values.compared(self.tables, self.judged())
 
 
 def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.dag.exp5.settings import Exp5Attention
-from experiments.dag.protocol.scores import image_spread
+from experiments.dag.protocol.scores import image_spread, with_columns
 from experiments.dag.protocol.summary import first, long_format
 from runner.contract import Tables
 from runner.kinds.dataset import AttentionData
@@ -19,8 +19,9 @@ from runner.stats.tables import chosen
 from runner.training import CHECKPOINTS
 from runner.training.streams import PUBLISHED_SEEDS
 
-SHORT = {"frob_full": "full", "frob_gn": "gn", "frob_tensor": "tensor", "gap": "gap"}
-"""Metric of the reference file -> column of `blocks`."""
+KEYS = ["protocol", "network", "checkpoint"]
+BLOCKS = ("full", "gn", "tensor", "gap")
+"""Columns of `blocks` that Table 7 prints."""
 RECOVERED = "recovered"
 """The protocol that decides; the other targets are variants."""
 FUNCTIONS = Functions()
@@ -91,19 +92,23 @@ def target_variance(data: AttentionData) -> float:
     return 1 - mean**2 + data.noise**2
 
 
-def measured(tables: Tables) -> pd.DataFrame:
-    """Values of Table 7 and the test losses of the text, one row per seed."""
-    keys = ["protocol", "network", "checkpoint"]
-    rows = tables["networks"]
-    blocks = long_format(first(tables["blocks"]), keys, SHORT)
-    spread = image_spread(tables["blocks"], keys, SHORT)
-    blocks = blocks.merge(spread, on=[*keys, "metric"], how="left")
-    losses = long_format(rows, keys, {"test_mse": "test_loss"})
-    found = pd.concat([blocks, losses], ignore_index=True)
-    own_network = found["network"] != "relu_mlp"
-    ours = own_network & (found["protocol"] == RECOVERED)
-    of_tensor = found["metric"].isin(("gap", "frob_tensor"))
-    zero = (found["network"] != "attention") & of_tensor
-    paired = ours & ~zero & authors_own(tables)
-    variance = found["image_variance"].where(~paired, 0.0)
-    return found.assign(paired=paired, image_variance=variance)
+def compared(tables: Tables, judged_tables: Tables) -> Tables:
+    """The tables that Table 7 and the test losses of the text are read from. How far rounding moves
+    a trained network is not known."""
+    found = dict(judged_tables)
+    spread = image_spread(tables["blocks"], KEYS, {column: column for column in BLOCKS})
+    known = long_format(first(found["blocks"]), KEYS, {column: column for column in BLOCKS})
+    known = known.merge(spread, on=[*KEYS, "metric"], how="left")
+    known = with_paired(known, tables)
+    known["image_variance"] = known["image_variance"].where(~known["paired"], 0.0)
+    found["blocks"] = with_columns(found["blocks"], known, KEYS)
+    losses = with_paired(long_format(found["networks"], KEYS, {"test_loss": "test_loss"}), tables)
+    found["networks"] = with_columns(found["networks"], losses, KEYS)
+    return found
+
+
+def with_paired(values: pd.DataFrame, tables: Tables) -> pd.DataFrame:
+    """Values with the columns `paired` and `rounding_std`."""
+    ours = (values["network"] != "relu_mlp") & (values["protocol"] == RECOVERED)
+    zero = (values["network"] != "attention") & values["metric"].isin(("gap", "tensor"))
+    return values.assign(paired=ours & ~zero & authors_own(tables), rounding_std=math.nan)

@@ -75,8 +75,8 @@ class ResNetAnalysis(WithAuthors):
     def judged(self) -> Tables:
         return values.judged(self.tables)
 
-    def measured(self) -> pd.DataFrame:
-        return values.measured(self.tables, self.experiment.negligible)
+    def compared(self) -> Tables:
+        return values.compared(self.tables, self.experiment.negligible)
 
     def notes(self) -> list[str]:
         origin = self.tables.get("origin", pd.DataFrame())

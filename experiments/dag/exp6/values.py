@@ -11,16 +11,20 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.scores import described, paired, probes, published_start
+from experiments.dag.protocol.scores import (
+    described,
+    paired,
+    probes,
+    published_start,
+    with_columns,
+)
 from experiments.dag.protocol.summary import gap, in_percent, long_format
 from runner.contract import Tables
 from runner.stats.quantities import WITHOUT_PROBES, Functions
 from runner.stats.tables import chosen, groups
 
 KEYS = ["activation", "arch", "checkpoint"]
-PUBLISHED_STEPS = 20
-DESCRIBED_STEPS = 50
-"""Power steps of D in the published values (Section 5) and in Appendix N.8."""
+ESTIMATORS = ("published", "engine")
 METRICS = {name: name for name in ("R", "C", "D", "gap")}
 NEGLIGIBLE = 1e-12
 """‖H‖₂² below which the paper leaves D out (Appendix N.8)."""
@@ -95,30 +99,29 @@ def leaving_out(tables: Tables, estimator: str, negligible: float) -> pd.DataFra
     return distances.merge(means, on=keys, how="left")
 
 
-def measured(tables: Tables, negligible: float) -> pd.DataFrame:
-    """Values of Tables 8, 9, N.7, N.8, of the text and of the authors' results, one row per seed,
-    by the paper's estimates and averages; and D without probes and power steps, of which the
-    paper's 50 steps are an estimate."""
-    parts = []
+def compared(tables: Tables, negligible: float) -> Tables:
+    """The tables that Tables 8, 9, N.7, N.8, the text and the authors' results are read from.
+
+    averages: the paper's estimates, with D averaged as published; described: D without probes and
+    power steps, of which the paper's 50 steps are an estimate. Estimates are of other probes, and
+    after 100 epochs networks of two processors are not the same.
+    """
+    found = dict(judged(tables))
     if "distances" in tables:
         keys = [*KEYS, "distance"]
-        own = {}
-        for estimator in ("published", "engine"):
-            rows = leaving_out(tables, estimator, negligible).assign(gap=gap)
-            own[estimator] = long_format(rows, keys, METRICS)
-        estimated = probes(own["published"], own["engine"], tables, KEYS)
-        parts.append(estimated.assign(power_steps=PUBLISHED_STEPS))
-        exact = described(chosen(own["engine"], metric="D"), keys)
-        parts.append(exact.assign(power_steps=DESCRIBED_STEPS))
-    networks = in_percent(chosen(tables["networks"], statistics="running"))
-    accuracy = long_format(networks, KEYS, {"test_acc_percent": "percent"})
-    parts.append(paired(accuracy, tables, KEYS))
-    found = pd.concat(parts, ignore_index=True)
-    # Estimates are of other probes, and after 100 epochs networks of two processors are not the
-    # same.
-    untrained = found["checkpoint"].eq("init")
-    same = found["paired"].eq(True)
-    return found.assign(paired=same & untrained)
+        published, engine = (
+            leaving_out(tables, name, negligible).assign(gap=gap) for name in ESTIMATORS
+        )
+        own, exact = (long_format(rows, keys, METRICS) for rows in (published, engine))
+        of_probes = probes(own, exact, tables, KEYS).assign(paired=False)
+        found["averages"] = with_columns(published, of_probes, keys)
+        found["described"] = described(engine.dropna(subset="D"), keys)
+    if "networks" in tables:
+        networks = in_percent(chosen(tables["networks"], statistics="running"))
+        known = paired(long_format(networks, KEYS, {"percent": "percent"}), tables, KEYS)
+        known["paired"] &= known["checkpoint"].eq("init")
+        found["networks"] = with_columns(networks, known, KEYS)
+    return found
 
 
 def devices(origin: pd.DataFrame) -> list[str]:

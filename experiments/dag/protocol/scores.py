@@ -1,10 +1,14 @@
-"""Published values, and measured ones as the scorecard compares them: which are paired, and what
-images add.
+"""Published values, and what the scorecard must know of measured ones: which are paired, what
+images, probes and rounding add.
 
 A value is paired where network, data order and records are the published ones (table `origin`): at
 init the network and the images alone, afterwards the order of the examples and the training
 records, too. Where the images are others than the paper's, each side has drawn one set, so that the
 variance between sets enters the difference twice.
+
+Two trainings of one network, data and order differ by the rounding of another device. The same
+trainings from inputs changed in their last digit (a companion, `protocol.inter_layer`) show how
+far, seed by seed.
 """
 
 from __future__ import annotations
@@ -14,10 +18,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.summary import first, images_component, long_format
+from experiments.dag.protocol.summary import (
+    complete_means,
+    first,
+    images_component,
+    long_format,
+)
 from runner.contract import Tables
 from runner.report.answers.reference import numbers_of
 from runner.stats.intervals import FEWEST_SEEDS
+from runner.stats.measured import FACTS
 from runner.stats.tables import chosen, groups
 from runner.training.streams import PUBLISHED_SEEDS
 
@@ -122,14 +132,76 @@ def probes(
     return values.merge(noise, on=keys, how="left")
 
 
-def described(values: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Values of networks as a paper describes them, one row per seed, where enough seeds are
-    measured to judge them; NaN for a published seed that others leave out."""
-    seeds = values.pivot(index=["metric", *keys], columns="seed", values="value")
-    enough = seeds[seeds.count(axis=1) >= FEWEST_SEEDS]
-    by_keys = enough.reindex(columns=list(PUBLISHED_SEEDS)).reset_index()
-    rows = by_keys.melt(["metric", *keys], var_name="seed")
-    return rows.assign(paired=False)
+FEWEST_PAIRS = 3
+"""Pairs of trainings below which no spread is given."""
+
+
+def with_rounding(own: pd.DataFrame, repeated: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Measured values with `rounding_std` (root mean square difference from those of repeated
+    trainings) and `rounding_df`, the number of pairs; blank with fewer than `FEWEST_PAIRS`."""
+    other = repeated[[*keys, "seed", "value"]].rename(columns={"value": "other"})
+    compared = own[[*keys, "seed", "value"]]
+    both = compared.merge(other, on=[*keys, "seed"])
+    difference = both["other"] - both["value"]
+    both = both.assign(square=difference**2)
+    by_keys = both.groupby(list(keys), dropna=False, sort=False)
+    squares = by_keys["square"]
+    deviation = complete_means(squares) ** 0.5
+    spread = {"rounding_std": deviation, "rounding_df": squares.size()}
+    found = pd.DataFrame(spread).reset_index()
+    found = found[found["rounding_df"] >= FEWEST_PAIRS]
+    if "rounding_std" not in own:
+        return own.merge(found, on=list(keys), how="left")
+    merged = own.merge(found, on=list(keys), how="left", suffixes=("_known", ""))
+    known = merged["rounding_std_known"]
+    filled = merged["rounding_std"].fillna(known)
+    return merged.assign(rounding_std=filled).drop(columns="rounding_std_known")
+
+
+def with_columns(table: pd.DataFrame, known: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The table with what is known of its columns, "X paired" and so on (`measured.FACTS`).
+
+    known: rows by metric, which is the name of a column, keys and seed.
+    """
+    facts = [fact for fact in FACTS if fact in known]
+    for column, rows in known.groupby("metric", sort=False):
+        named = rows.rename(columns={fact: f"{column} {fact}" for fact in facts})
+        wanted = [*keys, "seed", *(f"{column} {fact}" for fact in facts)]
+        table = table.merge(named[wanted], on=[*keys, "seed"], how="left")
+    return table
+
+
+def with_scores(
+    table: pd.DataFrame,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    tables: Tables,
+    variant: Sequence[str],
+    repeated: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """The table with what the scorecard must know of these columns, on the papers' images.
+
+    keys: what tells its rows apart, with the seed; variant: the keys that a cell's parameters are;
+    repeated: the same table of repeated trainings.
+    """
+    names = {column: column for column in columns}
+    known = scored(table, keys, names, tables, variant)
+    if repeated is not None:
+        again = long_format(first(repeated), keys, names)
+        known = with_rounding(known, again, [*keys, "metric"])
+    return with_columns(table, known, keys)
+
+
+def described(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The rows of networks as a paper describes them, on its images, of which enough seeds are
+    measured to judge them; with a row of NaN for a published seed that others leave out."""
+    if "images" in table:
+        table = first(table).drop(columns="images")
+    seeds = table.groupby(list(keys))["seed"].transform("nunique")
+    enough = table[seeds >= FEWEST_SEEDS]
+    published = pd.DataFrame({"seed": list(PUBLISHED_SEEDS)})
+    known = enough[list(keys)].drop_duplicates().merge(published, how="cross")
+    return known.merge(enough, on=[*keys, "seed"], how="left")
 
 
 def published_start(tables: Tables, **keys: object) -> bool:

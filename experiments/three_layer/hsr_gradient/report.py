@@ -18,8 +18,6 @@ from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
-UNPRINTED = "network, scale and step of the differences are not printed"
-
 
 def _about(number: int, name: str, seed: int) -> stats.About:
     """Name, place and family of a test of one of the paper's figures."""
@@ -103,15 +101,6 @@ class HsrGradientAnalysis(Study):
 
     def judged(self) -> Tables:
         return values.judged(self.tables, self.experiment.octaves)
-
-    def measured(self) -> pd.DataFrame:
-        """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
-        columns = ["seed", "of", "block", "value"]
-        found = pd.DataFrame(columns=columns)
-        if "difference_norms" in self.tables:
-            norms = self.tables["difference_norms"].groupby(columns[:3])["difference_norm"]
-            found = norms.median().rename("value").reset_index()
-        return found.assign(metric="difference_norm", comparable=UNPRINTED)
 
     def notes(self) -> list[str]:
         """Findings for the report."""

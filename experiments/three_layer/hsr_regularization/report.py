@@ -7,8 +7,6 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import Any
 
-import pandas as pd
-
 from experiments.printed import unchecked
 from experiments.three_layer.alternatives import REGULARIZATION
 from experiments.three_layer.hsr_regularization import analysis, figures, network_figures, values
@@ -16,9 +14,6 @@ from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegula
 from experiments.three_layer.study import tests_of_data_sets
 from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
-
-CALIBRATED = "the stop ratio was chosen by these numbers"
-COUNTS = ("starts", "converged", "unique", "sharp", "flat")
 
 
 class HsrRegularizationAnalysis(analysis.RegularizationStudy):
@@ -41,18 +36,12 @@ class HsrRegularizationAnalysis(analysis.RegularizationStudy):
         tests = tests_of_data_sets(keys, list(self.tests.values()))
         return values.judged(self.tables, tests, self.experiment)
 
-    def measured(self) -> pd.DataFrame:
-        """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed,
-        value."""
-        rows = []
-        if "search" in self.tables:
-            for row in self.tables["search"].to_dict("records"):
-                rows += [(name, row["seed"], row[name]) for name in COUNTS]
-                rows.append(("seeds", row["seed"], row["sharp"] + row["flat"]))
-            sizes = self.tables["data"].groupby(["seed", "set"]).size()
-            rows += [(f"{kind}_samples", seed, count) for (seed, kind), count in sizes.items()]
-        found = pd.DataFrame(rows, columns=["metric", "seed", "value"])
-        return found.assign(protocol="fitted", calibrated=CALIBRATED, comparable="")
+    def compared(self) -> Tables:
+        found = dict(self.judged())
+        if "search" in found:
+            search = found["search"]
+            found["search"] = search.assign(seeds=search["sharp"] + search["flat"])
+        return found
 
     def notes(self) -> list[str]:
         """Findings for the report."""

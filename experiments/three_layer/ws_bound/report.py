@@ -4,7 +4,6 @@ figures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,63 +11,16 @@ import pandas as pd
 
 from experiments.printed import unchecked
 from experiments.three_layer.alternatives import WS_BOUND
-from experiments.three_layer.study import Study, data_sets, tests_of_data_sets
+from experiments.three_layer.study import Study, tests_of_data_sets
 from experiments.three_layer.ws_bound import analysis, figures, portrait_figures, values
 from experiments.three_layer.ws_bound.analysis import Case, cases
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 
-FITTED = "rate and stop ratio were chosen by these numbers"
-STEP = "the step of the differences was chosen by this number"
-UNPRINTED = "the learning rate of the search is not printed"
 PARAMETERS = ("protocol", "activation")
 """Of cells, besides the width and rate that portraits are drawn with."""
 SEARCH: dict[str, Any] = {"part": ["search"], "one_seed": True}
-
-
-COPIED = (
-    "converged",
-    "unique",
-    "lambda_sup_smallest",
-    "lambda_sup_second_smallest",
-    "hessian_error_mean",
-)
-"""Columns of the table `search` whose values the paper prints."""
-
-
-BOTH = 0
-"""Width of a value of the points of both widths, which Fig. 9 employs."""
-UNFITTED = ("largest_trace", "largest_trace_of_square")
-"""Values by which rate and stop ratio were not chosen."""
-
-
-def _counts(c: Case) -> Iterator[tuple[str, int, int, float]]:
-    """(metric, hidden, seed, value)."""
-    for row in c.rows("search").to_dict("records"):
-        for metric in COPIED:
-            hidden = row["hidden"]
-            yield metric, hidden, row["seed"], row[metric]
-    narrow = c.experiment.portrait_hidden
-    for seed, rows in data_sets(c.points):
-        yield "largest_trace", BOTH, seed, rows["trace"].max()
-        yield "largest_trace_of_square", BOTH, seed, rows["trace_of_square"].max()
-    for seed, rows in data_sets(c.narrow):
-        low, high = c.low_and_high(rows)
-        yield "low_group", narrow, seed, len(low)
-        yield "high_group", narrow, seed, len(high)
-    if "hessian_entries" in c.tables:
-        entries = c.rows("hessian_entries", narrow)
-        for seed, rows in data_sets(entries):
-            size = int(rows["row"].max()) + 1
-            yield "hessian_size", narrow, seed, size
-
-
-def _chosen_by(metric: str) -> str:
-    """Why a value of the calibrated search counts as fitted; '' where it does not."""
-    if metric in UNFITTED:
-        return ""
-    return STEP if metric == "hessian_error_mean" else FITTED
 
 
 def _lost(tables: Tables) -> str:
@@ -107,21 +59,8 @@ class WsBoundAnalysis(Study):
         keys = [about for about, _ in self.keyed]
         return values.judged(self, tests_of_data_sets(keys, list(self.tests.values())))
 
-    def measured(self) -> pd.DataFrame:
-        """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
-        rows = []
-        for case in cases(self, paper_only=True):
-            fitted = case.protocol == "fitted"
-            for metric, *value in _counts(case):
-                calibrated = ""
-                comparable = f"{UNPRINTED}; shown at {case.rate:g}"
-                if fitted:
-                    calibrated = _chosen_by(metric)
-                    comparable = ""
-                row = (metric, case.protocol, *value, calibrated, comparable)
-                rows.append(row)
-        columns = ["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"]
-        return pd.DataFrame(rows, columns=columns)
+    def compared(self) -> Tables:
+        return {**self.judged(), **values.counted(cases(self, paper_only=True))}
 
     def notes(self) -> list[str]:
         """Findings for the report."""

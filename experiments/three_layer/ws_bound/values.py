@@ -8,7 +8,7 @@ variant, as verdicts name it; `rival`: see `Case.rival`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -449,3 +449,19 @@ def judged(analysis: Study, tests: pd.DataFrame) -> Tables:
         weights = penalty_weights(tables)
         found["sharp_points"] = sharp_points(tables["penalised"], weights, experiment.low_share)
     return {name: table for name, table in found.items() if len(table)}
+
+
+def counted(of_paper: Sequence[Case]) -> Tables:
+    """What printed numbers count. both_widths: the points of both widths, which Fig. 9 employs;
+    groups: those of one width, with a low bound or a high one; entries: of Hessians, with the
+    number of the row from 1."""
+    parts: dict[str, list[pd.DataFrame]] = {"both_widths": [], "groups": [], "entries": []}
+    for case in of_paper:
+        parts["both_widths"].append(case.points)
+        for _, rows in case.narrow.groupby("seed"):
+            low = rows.index.isin(case.low_and_high(rows)[0].index)
+            parts["groups"].append(rows.assign(low=low, high=~low))
+        entries = case.rows("hessian_entries", case.experiment.portrait_hidden)
+        if len(entries):
+            parts["entries"].append(entries.assign(number=entries["row"] + 1))
+    return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items() if tables}

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from experiments.dag.exp3.report import changes
+from experiments.dag.exp3.values import changes
 from runner.run.config import preview
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
@@ -124,7 +124,7 @@ def test_the_change_is_that_of_the_means():
     rows = grid(activation=["silu"], seed=(0, 1), checkpoint=("init", "final"), images=[0])
     gap = rows["checkpoint"].map({"init": 2.0, "final": 1.0})
     found = changes(rows.assign(gap=gap * (1 + 0.1 * rows["seed"])))
-    assert found["value"].mean() == pytest.approx(-50)
+    assert found["change"].mean() == pytest.approx(-50)
 
 
 @pytest.mark.parametrize("name", ["exp3_gn_gap", slow("exp3b_layernorm")])

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.dag.protocol import spread
 from experiments.dag.protocol.inter_layer import ROUNDING, companions
+from experiments.dag.protocol.scores import with_rounding
 from runner.contract import analyse
 from runner.run.config import build_job, preview
 from runner.stats.tables import chosen
@@ -57,6 +57,6 @@ def test_values_that_were_not_repeated_have_no_rounding():
     other = own.assign(value=own["value"] + 0.25)
     first = {1.0: 1, 2.0: 2}  # two pairs alone at 2
     other = other[other["seed"] >= other["d"].map(first).fillna(0)]
-    found = spread.with_rounding(own, other).groupby("d", dropna=False).first()
+    found = with_rounding(own, other, ["metric", "d"]).groupby("d", dropna=False).first()
     assert found["rounding_std"].fillna(-1).tolist() == [0.25, -1, 0.25]
     assert found["rounding_df"].fillna(-1).tolist() == [3, -1, 4]
