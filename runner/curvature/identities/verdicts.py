@@ -115,7 +115,7 @@ def _farther(at: SecondOrder, part: Part) -> list[Outcome]:
 
 def _blurred(at: SecondOrder, one: Outcome) -> bool:
     """Whether nothing is decided, or only by what rounding allows."""
-    return one.status == "inconclusive" or one.error > at.tolerance
+    return one.status != "wrong" and one.error > at.tolerance
 
 
 def _decided(at: SecondOrder, found: Sequence[Outcome], others: Sequence[Outcome]) -> list[Outcome]:
