@@ -1,9 +1,15 @@
-"""Bytes of the tensors that a computation makes and that are alive at the same time."""
+"""Bytes of the tensors that a computation makes and that are alive at the same time, and bytes that
+are free."""
 
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
 
 from runner.curvature.basics.errors import MeasurementError
 
@@ -47,3 +53,16 @@ def allocations(function: Callable[[], object]) -> list[int]:
         )
         found.append(live)
     return found
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that are free on a device; infinity where the system does not tell."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + held
+    with suppress(OSError), Path("/proc/meminfo").open() as lines:
+        for line in lines:
+            name, _, rest = line.partition(":")
+            if name == "MemAvailable":
+                return 1024.0 * int(rest.split()[0])
+    return math.inf

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from runner.curvature.basics.errors import second_derivatives
 from runner.curvature.basics.interrupts import INTERRUPTS
-from runner.curvature.basics.peak import allocations
+from runner.curvature.basics.peak import allocations, free_memory
 from runner.curvature.basics.vectors import Flat, Values
 from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
@@ -35,6 +35,7 @@ from runner.curvature.products.planning import (
     measured,
     plan,
     small,
+    warn_of_free,
 )
 
 Graph = HessianGraph | FactoredGraph
@@ -173,6 +174,7 @@ class Graphs:
             line = Line(sizes, [self._need(size) for size in sizes])
             divisible = layout is not None and not data.whole
             chosen = plan(line, counts, vectors, budget, divisible, fast)
+        warn_of_free(chosen.bytes, free_memory(self.flat.device))
         if chosen.chunk is not None:
             chosen = chosen._replace(evaluated=self._evaluated(chosen.chunk, budget - vectors))
         return chosen if data.listed else chosen._replace(keep=False)

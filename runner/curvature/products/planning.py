@@ -116,6 +116,18 @@ class Line:
         return max(0.0, self.peak(examples) - self.kept(examples))
 
 
+def warn_of_free(needed: int, free: float) -> None:
+    """Warns where a plan takes more than what is free. The plan stays: numbers follow from sizes
+    and the budget alone."""
+    if needed > free:
+        warnings.warn(
+            f"products take about {needed / 2**30:.3g} GiB, and {free / 2**30:.3g} GiB are free: "
+            "give a smaller memory_budget, or fewer groups",
+            RuntimeWarning,
+            stacklevel=6,
+        )
+
+
 def plan(
     line: Line,
     counts: Sequence[int],

@@ -18,7 +18,7 @@ from runner.curvature import (
     exact_blocks,
     split_blocks,
 )
-from runner.curvature.basics.peak import allocations
+from runner.curvature.basics.peak import allocations, free_memory
 from runner.curvature.function.data import Batch, layouts
 from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.products import planning
@@ -217,6 +217,18 @@ def test_a_budget_below_one_example_says_what_it_takes():
         operator = ParameterOperator(net, nn.CrossEntropyLoss(), data, memory_budget=1)
     assert operator.planned.bytes > 1
     assert ParameterOperator(net, nn.CrossEntropyLoss(), data).planned.keep
+
+
+def test_what_is_free_warns_and_changes_nothing(monkeypatch):
+    net, v = tanh_net(4, 8, 2), torch.ones(58)
+    data = [(torch.randn(6, 4), torch.randint(2, (6,)))]
+    assert free_memory(v.device) > 0
+    usual = ParameterOperator(net, nn.CrossEntropyLoss(), data)
+    monkeypatch.setattr("runner.curvature.products.kept.free_memory", lambda device: 100)
+    with pytest.warns(RuntimeWarning, match="GiB are free: give a smaller memory_budget"):
+        scarce = ParameterOperator(net, nn.CrossEntropyLoss(), data)
+    assert scarce.planned == usual.planned
+    assert torch.equal(scarce @ v, usual @ v)
 
 
 def test_pieces_are_made_where_they_bring_a_product_under_the_budget_alone():
