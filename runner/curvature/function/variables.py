@@ -28,6 +28,7 @@ class Parameters:
     """
 
     noun = "group"
+    calls: Mapping[str, int] = {}
 
     def __init__(self, module: nn.Module, groups: GroupSpec | None) -> None:
         found = parameter_groups(module, groups)
@@ -106,6 +107,8 @@ class Perturbations:
         self.picks, self.asked = chosen(module, layers)
         if not self.picks:
             raise MeasurementError("the module has no layer with parameters: name layers=[...]")
+        self.calls: Counter[str] = Counter()
+        """Of the layers, in the last evaluation."""
         self.places: dict[str, Perturbed] = {}
         self.values: Values = {}
         self.groups: dict[str, slice] = {}
@@ -221,6 +224,7 @@ class Perturbations:
     @contextmanager
     def _hooked(self, act: Callable[[str, Tensor], Tensor | None]) -> Iterator[None]:
         counts: Counter[str] = Counter()
+        self.calls = counts
 
         def hook(layer: str, pick: Pick) -> Callable[..., Any]:
             def after(_: nn.Module, __: Any, output: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from runner.curvature.basics.errors import MeasurementError, first_line
+from runner.curvature.basics.errors import EvaluationError, MeasurementError, first_line
 from runner.curvature.basics.vectors import dot
 from runner.curvature.function.data import (
     Batch,
@@ -93,20 +93,41 @@ class Additivity:
 
 
 def in_parts(
-    function: Function, point: Point, batch: Batch, layout: Layout, whole: float
+    function: Function,
+    point: Point,
+    batch: Batch,
+    layout: Layout,
+    whole: float,
+    calls: Mapping[str, int] | None = None,
 ) -> Additivity:
-    """Of two uneven parts. Raises ValueError where a part cannot be evaluated."""
+    """Of two uneven parts. calls: of the layers in the whole batch. Raises ValueError where a part
+    cannot be evaluated."""
     count = layout.examples
+
+    def value(part: Batch) -> float:
+        found = float(function.value(point, part))
+        _require_calls(calls or {}, function.variables.calls)
+        return found
 
     def cut(first: int) -> Additivity:
         parts = [layout.cut(batch, 0, first), layout.cut(batch, first, count)]
-        losses = [float(function.value(point, part)) for part in parts]
-        return Additivity(function, point, batch, whole, parts, losses)
+        return Additivity(function, point, batch, whole, parts, [*map(value, parts)])
 
     try:
         return cut(max(1, count // 3))
     except MeasurementError:  # a single example, where a network normalises by the batch
         return cut(count // 2)
+
+
+def _require_calls(whole: Mapping[str, int], part: Mapping[str, int]) -> None:
+    """Raises ValueError where a call of a layer is another one in a part: its perturbation is then
+    added to other examples. A layer that is not called, as an expert may be, adds none."""
+    for layer, count in whole.items():
+        if part[layer] not in (0, count):
+            raise EvaluationError(
+                f"layer {layer!r} has {count} calls for a batch and {part[layer]} for a part of "
+                "it, each with a perturbation of its own"
+            )
 
 
 def adds_up(

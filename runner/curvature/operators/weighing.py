@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -37,6 +37,15 @@ ASK = (
 def _shares(weights: Sequence[float]) -> list[float]:
     total = sum(weights)
     return [w / total for w in weights]
+
+
+class Whole(NamedTuple):
+    """A batch, or a piece of one, its loss, and the calls of the layers."""
+
+    batch: Batch
+    layout: Layout | None
+    loss: float
+    calls: Mapping[str, int]
 
 
 class Weigher:
@@ -105,7 +114,7 @@ class Weigher:
     def _read(self, cut: bool) -> None:
         self.data.counts = []
         point: Point | None = None
-        waiting: list[tuple[Batch, Layout | None, float]] = []
+        waiting: list[Whole] = []
         for batch in self.data:
             self.data.counts.append(self.data.count(batch))
             for weighing in self.candidates:
@@ -116,10 +125,11 @@ class Weigher:
                 point = Point(displaced(self.function, self.function.variables.values))
             for piece, layout in self._evaluated(batch):
                 self.losses.append(self._value(point, piece))
-                waiting.append((piece, layout, self.losses[-1]))
+                calls = self.function.variables.calls
+                waiting.append(Whole(piece, layout, self.losses[-1], calls))
                 if cut or (len(self.losses) > 1 and not self.by_batch):
-                    for one, along, loss in waiting:
-                        self._compare(one, along, point, loss)
+                    for one in waiting:
+                        self._compare(one, point)
                     waiting.clear()
 
     def _value(self, point: Point, piece: Batch) -> float:
@@ -137,8 +147,9 @@ class Weigher:
             return [(batch, layout)]
         return layout.mixed(batch, size)
 
-    def _compare(self, batch: Batch, layout: Layout | None, point: Point, loss: float) -> None:
+    def _compare(self, whole: Whole, point: Point) -> None:
         """Adds the errors of the rules on one batch."""
+        batch, layout, loss, calls = whole
         if not math.isfinite(loss):  # also where all labels are ignored
             without = [w.name for w in self.candidates if w.rule(batch) == 0]
             if not without:
@@ -151,7 +162,7 @@ class Weigher:
         if layout is None or layout.examples < 2:
             return
         try:
-            found = in_parts(self.function, point, batch, layout, loss)
+            found = in_parts(self.function, point, batch, layout, loss, calls)
         except MeasurementError as error:
             self.uncut = first_line(error)
             self.errors = dict.fromkeys(self.errors, math.inf)
