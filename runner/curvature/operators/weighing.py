@@ -39,7 +39,7 @@ def _shares(weights: Sequence[float]) -> list[float]:
     return [w / total for w in weights]
 
 
-class Whole(NamedTuple):
+class WholeBatch(NamedTuple):
     """A batch, or a piece of one, its loss, and the calls of the layers."""
 
     batch: Batch
@@ -114,7 +114,7 @@ class Weigher:
     def _read(self, cut: bool) -> None:
         self.data.counts = []
         point: Point | None = None
-        waiting: list[Whole] = []
+        waiting: list[WholeBatch] = []
         for batch in self.data:
             self.data.counts.append(self.data.count(batch))
             for weighing in self.candidates:
@@ -126,7 +126,7 @@ class Weigher:
             for piece, layout in self._evaluated(batch):
                 self.losses.append(self._value(point, piece))
                 calls = self.function.variables.calls
-                waiting.append(Whole(piece, layout, self.losses[-1], calls))
+                waiting.append(WholeBatch(piece, layout, self.losses[-1], calls))
                 if cut or (len(self.losses) > 1 and not self.by_batch):
                     for one in waiting:
                         self._compare(one, point)
@@ -147,7 +147,7 @@ class Weigher:
             return [(batch, layout)]
         return layout.mixed(batch, size)
 
-    def _compare(self, whole: Whole, point: Point) -> None:
+    def _compare(self, whole: WholeBatch, point: Point) -> None:
         """Adds the errors of the rules on one batch."""
         batch, layout, loss, calls = whole
         if not math.isfinite(loss):  # also where all labels are ignored
