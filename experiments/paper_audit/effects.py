@@ -74,10 +74,8 @@ def factor_of_gradient() -> Numbers:
     matrices = t.instance(TOKENS, WIDTH)
     x, w, v, b = (m.unsqueeze(0) for m in matrices)
     point = x[0].clone().requires_grad_()
-    outputs = att.outputs(point.unsqueeze(0), w, v)
-    residual = outputs[0] - b[0]
-    squares = residual.square().sum()
-    exact = torch.autograd.grad(squares, point, retain_graph=True)[0]
+    residual = att.outputs(point.unsqueeze(0), w, v)[0] - b[0]
+    exact = torch.autograd.grad(residual.square().sum(), point, retain_graph=True)[0]
     weights = residual.detach()
     printed = torch.autograd.grad(residual, point, weights)[0]
     ratio = exact.norm() / printed.norm()
@@ -125,9 +123,7 @@ def largest_pair(seed: int) -> tuple[str, str]:
     model = AttentionModel(initial="published")
     network = build(model.network(), seed)
     graph = network.eval().to_dag("mse")
-    inputs = data.inputs[:64]
-    targets = data.targets[:64]
-    blocks = split_blocks(graph, inputs, targets, ("q", "k", "v"))
+    blocks = split_blocks(graph, data.inputs[:64], data.targets[:64], ("q", "k", "v"))
     sizes = [float(blocks.tensor[pair].norm()) for pair in PAIRS]
     return PAIRS[sizes.index(max(sizes))]
 

@@ -28,8 +28,7 @@ def entries(key: str, rows: list[Row], trials: Sequence[Row] = ()) -> list[Row]:
     by_class = sorted(errata(key)["erratum"], key=_class_and_number)
     for erratum in by_class:
         affected = by_root.get(erratum["id"], [])
-        verdict = _worst_verdict(affected)
-        entry = _entry(key, erratum, affected, verdict)
+        entry = _entry(key, erratum, affected, _worst_verdict(affected))
         if erratum["kind"] in CLASSES:
             of_entry = [row for row in trials if row["erratum"] == erratum["id"]]
             entry["tried"] = [_trial(row) for row in of_entry]
@@ -88,8 +87,7 @@ def _worked_checks(erratum: Row, rows: list[Row]) -> list[Worked]:
     """The example in words, else the erratum's own instance, else those of its first two clauses
     that have one."""
     if "example" in erratum:
-        example = erratum["example"]
-        return [worked(example, "", "", "")]
+        return [worked(erratum["example"], "", "", "")]
     if erratum.get("id") in EXAMPLES:
         return [EXAMPLES[erratum["id"]]()]
     shown: list[Worked] = []

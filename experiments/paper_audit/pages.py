@@ -53,8 +53,7 @@ def table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     rule = ["---"] * len(header)
     lines = [_table_line(header), _table_line(rule)]
     for row in body:
-        cells = [_cell(text) for text in row]
-        lines.append(_table_line(cells))
+        lines.append(_table_line([_cell(text) for text in row]))
     return lines
 
 
@@ -63,8 +62,7 @@ def _table_line(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    line = " ".join(text.split())
-    return line.replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _latex(text: str) -> str:
@@ -283,5 +281,4 @@ def _totals(papers: Papers) -> list[str]:
 
 def as_json(listed: list[Row]) -> str:
     """The errata of all papers."""
-    text = json.dumps(listed, ensure_ascii=False, indent=1)
-    return text + "\n"
+    return json.dumps(listed, ensure_ascii=False, indent=1) + "\n"

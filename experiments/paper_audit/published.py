@@ -24,8 +24,7 @@ def rows(experiment: str, table: str, **parameters: Any) -> list[Row]:
     found: list[Row] = []
     for cell in cells(experiment, **parameters):
         if table in cell.meta["tables"]:
-            text = gzip.decompress(cell.content(table)).decode()
-            lines = io.StringIO(text, newline="")
+            lines = io.StringIO(gzip.decompress(cell.content(table)).decode(), newline="")
             found += csv.DictReader(lines)
     return found
 

@@ -38,8 +38,7 @@ def inequality(
             searches.append(_attacked(excess, [*_ladder(name), *starts(name)]))
         value, start, _ = max(searches, key=lambda search: search[0])
         count = sum(tried for _, _, tried in searches)
-        witness = _witness(value, start)
-        return Outcome(value, instances=count, witness=witness)
+        return Outcome(value, instances=count, witness=_witness(value, start))
 
     return check
 
@@ -77,8 +76,7 @@ def flat(instance: Instance) -> Tensor:
 
 
 def moved(instance: Instance, z: Tensor) -> Instance:
-    sizes = [len(instance.theta), instance.x.numel()]
-    theta, x = z.split(sizes)
+    theta, x = z.split([len(instance.theta), instance.x.numel()])
     inputs = x.view(instance.x.shape)
     return Instance(instance.name, theta, inputs, instance.q)
 

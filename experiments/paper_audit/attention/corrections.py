@@ -160,8 +160,7 @@ def second_derivatives(matrices: t.Matrices) -> Errors:
     yield from bounded({name: PROVED[name] for name in ("I.1", "I.2")}, matrices)
     (x, w, v, _), _ = admitted(matrices)
     hessians = att.output_hessians(x, w, v)
-    blocks = token_blocks(hessians, x.shape[2])
-    largest = spectral_norm(blocks).amax((-2, -1))
+    largest = spectral_norm(token_blocks(hessians, x.shape[2])).amax((-2, -1))
     excess = spectral_norm(hessians) - x.shape[2] * largest
     yield float(excess.max())
 

@@ -147,9 +147,7 @@ def pairs() -> Outcome:
         index = t.k
         transposed = with_components(t, index.j2, index.j1)
         for places in C14:
-            first = TABLES[places[0]](t)
-            last = TABLES[places[-1]](transposed)
-            error = relative_error(first, last)
+            error = relative_error(TABLES[places[0]](t), TABLES[places[-1]](transposed))
             corrected = max(corrected, error)
     witness = worked("partner of Table 2: 1", "Table 1: 9, of eight terms", "Table 1: 8", "error 0")
     printed = math.inf

@@ -25,14 +25,12 @@ def one_sided() -> BothErrors:
         small_b = b - 9 * radius**2
         of_small_b = att.residual(x, w, v, small_b)
         far = of_small_b.abs().max()
-        residuals = att.residual(x, w, v, b)
-        near = residuals.abs().max()
+        near = att.residual(x, w, v, b).abs().max()
         limit = 2 * radius**2
         printed = float(far) / limit - 1
         yield printed, float(near) / limit - 1
     one = ones(1, 1, 1)
-    residual = att.residual(one, one, one, -10 * one)
-    value = float(residual.abs())
+    value = float(att.residual(one, one, one, -10 * one).abs())
     return worked(
         "n = d = 1, X = V = 1, b = −10 <= R², R = 1.01: |c|",
         "at most 2 R² = 2.0402",
@@ -80,8 +78,7 @@ def columns_as_norm() -> BothErrors:
         jacobian = attention_jacobian(x, w)  # (..., i0, p, n d)
         operator = spectral_norm(jacobian)
         norms_of_columns = jacobian.norm(dim=-2)
-        columns = norms_of_columns.amax(-1)
-        ratio = operator / columns.clamp_min(1e-12)
+        ratio = operator / norms_of_columns.amax(-1).clamp_min(1e-12)
         printed = float(ratio.max()) - 1
         corrected = float(operator.max()) / radius**2 - 1
         yield printed, corrected
@@ -111,8 +108,7 @@ def block_symmetry() -> Outcome:
     witness = None
     for n, d in SIZES:
         x, _, w, v, _ = draw(n, d, RADII[0], 3)
-        hessians = att.output_hessians(x, w, v)
-        blocks = token_blocks(hessians, n)
+        blocks = token_blocks(att.output_hessians(x, w, v), n)
         skew_part = blocks - blocks.mT
         difference = skew_part.norm(dim=(-2, -1))
         skew = difference / blocks.norm().clamp_min(1e-12)
@@ -147,8 +143,7 @@ def blocks_bound_matrix() -> BothErrors:
         cases.append((n, raw_blocks))
     for n, raw in cases:
         matrix = raw + raw.mT
-        blocks = token_blocks(matrix, n)
-        largest_block = spectral_norm(blocks).amax((-2, -1))
+        largest_block = spectral_norm(token_blocks(matrix, n)).amax((-2, -1))
         ratio = spectral_norm(matrix) / largest_block
         printed = float(ratio.max()) - 1
         yield printed, float((ratio / n).max()) - 1

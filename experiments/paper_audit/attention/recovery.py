@@ -32,10 +32,8 @@ def regularised(n: int, d: int) -> tuple[Tensor, Tensor, Objective]:
     matrices = draw(n, d, RADIUS, 1, frobenius=True)
     x, _, w, v, _ = (m[0] for m in matrices)
     gamma = admissible_gamma(n, d, RADIUS)
-    outputs = att.outputs(x, w, v)
-    objective = recovery_objective(w, v, outputs, gamma)
-    data = att.vec(x)
-    trace = minimise(objective, data.unsqueeze(0), "line search", tolerance=1e-9)
+    objective = recovery_objective(w, v, att.outputs(x, w, v), gamma)
+    trace = minimise(objective, att.vec(x).unsqueeze(0), "line search", tolerance=1e-9)
     return att.vec(x), trace.points[-1, 0], objective
 
 
@@ -74,8 +72,7 @@ def newton_converges() -> Errors:
     admitted distance."""
     for n, d in SIZES:
         _, minimiser, objective = regularised(n, d)
-        hessians = objective.hessian(minimiser.unsqueeze(0))
-        values = torch.linalg.eigvalsh(hessians)
+        values = torch.linalg.eigvalsh(objective.hessian(minimiser.unsqueeze(0)))
         constant = BOUNDS["H.10"].printed(n, d, RADIUS)
         distance = 0.1 * float(values[0, 0]) / constant
         offset = gauss(seeded(0), 5, n * d)
@@ -99,8 +96,7 @@ def recovers() -> Outcome:
         data, minimiser, _ = regularised(n, d)
         difference = minimiser - data
         error = float(difference.norm() / data.norm())
-        size = minimiser.norm()
-        share = float(size / data.norm())
+        share = float(minimiser.norm() / data.norm())
         worst = max(worst, error)
         witness = witness or worked(
             f"n = {n}, d = {d}, R = 2, γ = 42 n d R⁸, B exact",

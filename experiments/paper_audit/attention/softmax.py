@@ -128,8 +128,7 @@ def residual(t: Terms, x: Tensor) -> Tensor:
     """c(X) (n, d) from Definitions B.4-B.8."""
     scores = (x.T @ t.w @ x).T
     f = torch.softmax(scores, -1)
-    values = x.T @ t.v
-    return f @ values - t.b
+    return f @ (x.T @ t.v) - t.b
 
 
 def loss(t: Terms, x: Tensor) -> Tensor:
@@ -163,9 +162,7 @@ def residual_hessian(t: Terms) -> Tensor:
 
 def chain(t: Terms, factor: float) -> Tensor:
     """factor * sum_{i0,j0} c dc/dx as a vector over all entries of X."""
-    residuals = residual(t, t.x)
-    jacobian = residual_jacobian(t)
-    summed = torch.einsum("ij,ijab->ab", residuals, jacobian)
+    summed = torch.einsum("ij,ijab->ab", residual(t, t.x), residual_jacobian(t))
     return factor * summed
 
 
@@ -176,23 +173,20 @@ CHECKS["attention.b.17"] = identity(
 
 def by_curvature(t: Terms) -> Tensor:
     """sum c d2c, axes (j1, i1, j2, i2)."""
-    residuals = residual(t, t.x)
-    return torch.einsum("rs,rsaibk->aibk", residuals, residual_hessian(t))
+    return torch.einsum("rs,rsaibk->aibk", residual(t, t.x), residual_hessian(t))
 
 
 def second(t: Terms, factor: float) -> Tensor:
     """factor * sum (dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c), axes (j1, i1, j2, i2)."""
     jacobian = residual_jacobian(t)
-    outer = torch.einsum("rsai,rsbk->aibk", jacobian, jacobian)
-    return factor * (outer + by_curvature(t))
+    return factor * (torch.einsum("rsai,rsbk->aibk", jacobian, jacobian) + by_curvature(t))
 
 
 def swapped(t: Terms) -> Tensor:
     """`second` with factor 2 and the second factor dc/dx_{i1,j2} that Lemma F.1 prints."""
     jacobian = residual_jacobian(t)
     products = torch.einsum("rsai,rsbi->aib", jacobian, jacobian)
-    outer = products.unsqueeze(-1)
-    return 2.0 * (outer + by_curvature(t))
+    return 2.0 * (products.unsqueeze(-1) + by_curvature(t))
 
 
 def dense_hessian(t: Terms) -> Tensor:
@@ -218,8 +212,7 @@ def layout() -> Errors:
     c_{i0,j0}."""
     for t in origins():
         d, n = t.x.shape
-        hessians = residual_hessian(t)
-        by_token = hessians.permute(0, 1, 3, 2, 5, 4)
+        by_token = residual_hessian(t).permute(0, 1, 3, 2, 5, 4)
         exact = by_token.reshape(n, d, n * d, n * d)
         found = output_hessians(t.x, t.w, t.v)
         for place in itertools.product(range(n), range(d)):

@@ -69,8 +69,7 @@ class Terms:
 
     @cached_property
     def scores(self) -> Tensor:
-        column = self.x[:, self.k.i0]
-        return self.x.T @ (self.w @ column)
+        return self.x.T @ (self.w @ self.x[:, self.k.i0])
 
     @cached_property
     def u(self) -> Tensor:
@@ -82,8 +81,7 @@ class Terms:
 
     @cached_property
     def h(self) -> Tensor:
-        column = self.v[:, self.k.j0]
-        return self.x.T @ column
+        return self.x.T @ self.v[:, self.k.j0]
 
 
 X, W, V = attributes("x", "w", "v")
@@ -144,10 +142,8 @@ def indices(n: int, d: int, case: Case, seed: int = 0) -> list[Index]:
     pairs = itertools.product(tokens, components)
     every = (Index(*i, *j) for i, j in pairs)
     admitted = [k for k in every if case(k)]
-    source = n + 10 * d + 1000 * seed
-    chance = random.Random(source)
-    count = min(TUPLES_PER_SIZE, len(admitted))
-    return chance.sample(admitted, count)
+    chance = random.Random(n + 10 * d + 1000 * seed)
+    return chance.sample(admitted, min(TUPLES_PER_SIZE, len(admitted)))
 
 
 def by_hand() -> Iterator[tuple[str, Matrices]]:

@@ -81,8 +81,7 @@ def empty_token_pairs(size: tuple[int, int], v: str, w: str) -> float:
     """1 if the sub-block of H[v,w] of a pair of tokens vanishes."""
     tokens, width = size
     e = first_example(attention(tokens, tokens, width))
-    block = e.blocks[v, w]
-    by_tokens = block.view(tokens, width, tokens, width)
+    by_tokens = e.blocks[v, w].view(tokens, width, tokens, width)
     norms = by_tokens.norm(dim=(1, 3))
     is_present = norms > 1e-12 * norms.max()
     present = int(is_present.sum())
@@ -106,8 +105,7 @@ def products() -> Errors:
     tensor part, and H[q,v] = J_q^T d2 loss J_v + the derivative of A contracted with delta."""
     for seed in range(3):
         e = first_example(attention(seed))
-        gauss_newton = e.gauss_newton["v", "v"]
-        yield relative_error(gauss_newton, e.blocks["v", "v"])
+        yield relative_error(e.gauss_newton["v", "v"], e.blocks["v", "v"])
         by_q = e.total["out", "q"]
         by_v = e.total["out", "v"]
         first_term = by_q.T @ e.base @ by_v

@@ -40,8 +40,7 @@ def bottleneck(seed: int, width: int, batch: int = 8, bypass: bool = False) -> I
         Node("w", ("u",), layer(width, 6, nn.Tanh)),
     ]
     if bypass:
-        output = Node("out", ("w", "v"), lambda a, b: head(a + b))
-        nodes.append(output)
+        nodes.append(Node("out", ("w", "v"), lambda a, b: head(a + b)))
     else:
         nodes.append(Node("out", ("w",), head))
     x = torch.randn(batch, 4, dtype=torch.float64)
@@ -98,8 +97,7 @@ def text_before_31() -> Outcome:
     """'If all paths between v and w pass through a bottleneck': v → u → w → out with a skip v →
     out; corrected: all paths to the output."""
     case = bottleneck(0, 1, 2, bypass=True)
-    block = gauss_newton_block(case, "v", "w")
-    wrong = beyond(block, 1)
+    wrong = beyond(gauss_newton_block(case, "v", "w"), 1)
     witness = worked(
         "v → m → u → w → out, d_u = 1, and a skip v → out: σ_2/σ_1 of H^GN[v,w]",
         "0",
@@ -112,15 +110,13 @@ def text_before_31() -> Outcome:
 @CHECKS.clause("dag.remark32")
 def full_rank_again() -> Outcome:
     case = bottleneck(1, 1, 2, bypass=True)
-    block = gauss_newton_block(case, "v", "v")
-    ratio = beyond(block, 1)
+    ratio = beyond(gauss_newton_block(case, "v", "v"), 1)
     return exists("a skip around a bottleneck of width 1", ratio, "σ_2/σ_1 > 0 is wanted")
 
 
 @CHECKS.clause("dag.remark59")
 def large_norm() -> Outcome:
-    blocks = gauss_newton_block(bottleneck(0, 1, 2), "v", "v")
-    block = blocks[0]
+    block = gauss_newton_block(bottleneck(0, 1, 2), "v", "v")[0]
     size = 100 * float(block.norm())
     return exists(
         "‖H^GN[v,v]‖_F behind a bottleneck of width 1, logits times 10",

@@ -59,10 +59,8 @@ def psd(case: Instance) -> float:
 
 def concave() -> Outcome:
     """Remark 8 without a convex loss: out = v, loss = −out²/2."""
-    nodes = [copy("v", "input"), copy("out", "v")]
-    case = scalar_nodes(nodes, [1.0], square=True)
-    values = torch.linalg.eigvalsh(-assembled_gauss_newton(case))
-    smallest = values[:, 0].min()
+    case = scalar_nodes([copy("v", "input"), copy("out", "v")], [1.0], square=True)
+    smallest = torch.linalg.eigvalsh(-assembled_gauss_newton(case))[:, 0].min()
     return Outcome(float(-smallest))
 
 
@@ -120,8 +118,7 @@ def tensor_signs() -> Outcome:
     values = []
     for sign in (1.0, -1.0):
         output = ("out", ("v",), lambda h, sign=sign: sign * h * h)
-        nodes = [copy("v", "input"), output]
-        tensor = first_example(scalar_nodes(nodes, [1.0])).tensor
+        tensor = first_example(scalar_nodes([copy("v", "input"), output], [1.0])).tensor
         values.append(float(tensor["v", "v"]))
     positive = max(0.0, *values)
     negative = max(0.0, *(-value for value in values))
@@ -206,8 +203,7 @@ def linear_head(case: Instance) -> float:
         tensor = e.tensor
         for v in case.dag.order:
             of_tensor = tensor[v, last].abs().max()
-            block = e.blocks[v, last]
-            of_block = block.abs().max()
+            of_block = e.blocks[v, last].abs().max()
             shares.append(float(of_tensor / of_block))
     return max(shares)
 
@@ -248,10 +244,8 @@ def separate() -> Errors:
         a = gauss(generator, 3, 3)
         b = gauss(generator, 3, 3)
         x = gauss(generator, 6)
-        matrix = hessian(_two_losses)(x, a, b)
-        sizes = matrix.abs()
-        share = sizes[:3, 3:].max() / sizes.max()
-        yield float(share)
+        sizes = hessian(_two_losses)(x, a, b).abs()
+        yield float(sizes[:3, 3:].max() / sizes.max())
 
 
 def _two_losses(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -295,8 +289,7 @@ def tensor_norm_is_unsigned() -> Outcome:
     gaps = []
     for sign in (1.0, -1.0):
         output = ("out", ("v",), lambda h, s=sign: 2 * h + s * (h - 1) ** 2)
-        nodes = [copy("v", "input"), output]
-        e = first_example(scalar_nodes(nodes, [1.0], square=True))
+        e = first_example(scalar_nodes([copy("v", "input"), output], [1.0], square=True))
         tensor = e.tensor["v", "v"]
         gauss_newton = e.gauss_newton["v", "v"]
         ratio = tensor.norm() / gauss_newton.norm()
@@ -315,10 +308,8 @@ def single_node() -> Errors:
         last = nn.Linear(3, 2)
         layers = nn.Sequential(first, nn.Tanh(), last)
         x = torch.randn(1, 2, dtype=torch.float64)
-        node = Node("out", ("input",), layers.double())
-        dag = Dag([node])
-        label = torch.tensor([0])
-        case = Instance("one node", dag, x, label)
+        dag = Dag([Node("out", ("input",), layers.double())])
+        case = Instance("one node", dag, x, torch.tensor([0]))
         e = first_example(case)
         own = parametric(e)["out"]
         found = own.d.T @ e.base @ own.d + own.own

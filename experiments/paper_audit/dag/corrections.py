@@ -341,8 +341,7 @@ def tensor_of_layers(case: Instance) -> Errors:
     e = first_example(case)
     for node, delta, _, weight, bend in layers(case):
         found = weight.T @ torch.diag(delta * bend) @ weight
-        curvature = e.curvature[node.name]
-        exact = assembled(curvature, node.parents)
+        exact = assembled(e.curvature[node.name], node.parents)
         yield norm_of(found - exact) / max(norm_of(exact), 1.0)
 
 
@@ -378,8 +377,7 @@ def tensor_before_the_head(case: Instance) -> Errors:
 def tensor_of_attention(case: Instance) -> Errors:
     """H^T[q,k] = Σ_i δ_i T_i."""
     for e in examples(case):
-        found = e.curvature["out"]["q", "k"]
-        yield norm_of(found - e.tensor["q", "k"])
+        yield norm_of(e.curvature["out"]["q", "k"] - e.tensor["q", "k"])
 
 
 @CORRECTIONS.on(attention_graphs, "dag.remark101")

@@ -48,8 +48,7 @@ def coupling_bound() -> Outcome:
     attacked = []
     for edges in GRAPHS:
         excess = of_numbers(lambda graph: max(couplings(graph.blocks())) - 1, edges)
-        start = Linear.start(edges, 0)
-        attacked.append(attack(excess, start, 60))
+        attacked.append(attack(excess, Linear.start(edges, 0), 60))
     largest = max(*(v - 1 for v in values), *attacked)
     instances = len(values) + 60 * len(GRAPHS)
     return Outcome(largest, instances=instances)

@@ -114,8 +114,7 @@ def children_sum() -> Errors:
             children = case.dag.children[v]
             found = total(e.jacobian[u, v].T @ blocks[u, w] for u in children)
             difference = found - blocks[v, w]
-            error = difference.abs().max()
-            yield float(error) / size
+            yield float(difference.abs().max()) / size
 
 
 @CHECKS.clause("dag.remark27")
@@ -206,8 +205,7 @@ def threshold() -> Outcome:
     chain of 8."""
 
     def excess(z: Tensor, target: float, eps: float) -> float:
-        distance = math.log(eps) / math.log(target)
-        limit = math.ceil(distance)
+        limit = math.ceil(math.log(eps) / math.log(target))
         graph = Linear(GRAPHS[-1], z, target)
         far = []
         for (v, w), block in graph.blocks().items():
@@ -230,8 +228,7 @@ def mean_of_norms() -> Outcome:
     case = scalar_nodes(nodes, [1.0], square=True)
     signs = real([[1.0], [-1.0]])
     blocks = exact(replace(case, x=signs, y=signs))["v", "out"]
-    norms = blocks.flatten(1).norm(dim=1)
-    of_norms = float(norms.mean())
+    of_norms = float(blocks.flatten(1).norm(dim=1).mean())
     norm = norm_of(blocks.mean(0))
     witness = worked(
         "v = x, out = v²/2, loss = out²/2, examples x = 1 and x = −1: block (v, out) = x",

@@ -41,8 +41,7 @@ def parameter_blocks() -> Outcome:
     weights = torch.full((depth,), rho).double()
     loss = hessian(lambda a: (a.prod() - 1).square() / 2)
     exact = loss(weights)
-    distance = math.log(eps) / math.log(rho)
-    threshold = math.ceil(distance)
+    threshold = math.ceil(math.log(eps) / math.log(rho))
     output = rho**depth
     near = 0.0
     far = 0.0

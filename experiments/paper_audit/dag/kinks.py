@@ -172,11 +172,9 @@ def kink_symmetry() -> Errors:
     for seed in range(4):
         case = chain(seed, nn.ReLU)
         with torch.no_grad():
-            parameters = case.dag.nodes["h1"].parameters()
-            parameters["0.bias"].zero_()
+            case.dag.nodes["h1"].parameters()["0.bias"].zero_()
         x = torch.zeros_like(case.x[:1])
-        y = case.y[:1]
-        at_kink = Instance("at the kink", case.dag, x, y)
+        at_kink = Instance("at the kink", case.dag, x, case.y[:1])
         blocks = first_example(at_kink).blocks
         for (v, w), block in blocks.items():
             difference = block - blocks[w, v].T
@@ -240,8 +238,7 @@ def masked() -> Outcome:
         masked_norm = spectral_norm(mask[:, None] * w)
         return float(masked_norm / spectral_norm(w)) - 1
 
-    start = gauss(seeded(0), 20)
-    return Outcome(attack(excess, start), instances=81)
+    return Outcome(attack(excess, gauss(seeded(0), 20)), instances=81)
 
 
 def norm_of_residual_block(weights: Tensor, alpha: float, h: Tensor) -> float:

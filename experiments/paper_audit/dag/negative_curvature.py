@@ -80,8 +80,7 @@ def full_mass() -> Outcome:
     shares = []
     for case in smooth():
         h = whole(case)
-        share = negative_mass(h) / norm_of(h)
-        shares.append(share)
+        shares.append(negative_mass(h) / norm_of(h))
     return exists("smooth networks", max(shares), "m⁻ > 0 is wanted")
 
 
@@ -166,8 +165,7 @@ def dropped_tensor_part() -> Outcome:
     """Remark 13: −λ_min / λ_max of the parametric Hessian without H^T, f = a b x, loss = (f − 1)²/2
     at a = b = 0, where H^T = 0; corrected: of the GGN at a = 0, b = 1."""
     inner = real([1.0, 0.0])
-    matrix = torch.func.hessian(product_loss)(zeros(2))
-    values = torch.linalg.eigvalsh(matrix)
+    values = torch.linalg.eigvalsh(torch.func.hessian(product_loss)(zeros(2)))
     right = torch.linalg.eigvalsh(outer(inner, inner))
     witness = worked(
         "f = a b x, loss = (f − 1)²/2, a = b = 0, x = 1: smallest eigenvalue without H^T",

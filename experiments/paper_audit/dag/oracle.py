@@ -55,8 +55,7 @@ class Example:
         jacobians = {v: j for (w, v), j in self.total.items() if w == self.dag.output}
         blocks = {}
         for v, w in itertools.product(jacobians, repeat=2):
-            left = jacobians[v].T
-            blocks[v, w] = left @ self.base @ jacobians[w]
+            blocks[v, w] = jacobians[v].T @ self.base @ jacobians[w]
         return blocks
 
     @cached_property
@@ -143,16 +142,14 @@ class Flat:
         self.point = torch.cat(flat)
 
     def vectors(self, flat: Tensor) -> dict[str, Tensor]:
-        parts = flat.split(self.sizes)
-        return dict(zip(self.shapes, parts, strict=True))
+        return dict(zip(self.shapes, flat.split(self.sizes), strict=True))
 
     def tensors(self, flat: Tensor) -> dict[str, Tensor]:
         vectors = self.vectors(flat)
         return {name: v.view(self.shapes[name]) for name, v in vectors.items()}
 
     def columns(self, matrix: Tensor) -> dict[str, Tensor]:
-        parts = matrix.detach().split(self.sizes, 1)
-        return dict(zip(self.shapes, parts, strict=True))
+        return dict(zip(self.shapes, matrix.detach().split(self.sizes, 1), strict=True))
 
     def blocks(self, matrix: Tensor) -> Blocks:
         blocks = {}
@@ -180,8 +177,7 @@ def _example(case: Instance, b: int) -> Example:
         return torch.cat([outputs[v].flatten() for v in dag.order])
 
     def loss_of_output(flat: Tensor) -> Tensor:
-        output = flat.view_as(value[dag.output])
-        return dag.loss.per_example(output, y).sum()
+        return dag.loss.per_example(flat.view_as(value[dag.output]), y).sum()
 
     zero = zeros(len(nodes.point))
     gradient = torch.func.grad(loss)(zero)

@@ -102,7 +102,6 @@ def parameter_blocks(case: Instance) -> Blocks:
                 values[v] = function(theta[v], arguments)
             else:
                 values[v] = node(*arguments)
-        output = values[case.dag.output]
-        return case.dag.loss.per_example(output, case.y).mean()
+        return case.dag.loss.per_example(values[case.dag.output], case.y).mean()
 
     return parameters.blocks(Hessian(loss, parameters.point))

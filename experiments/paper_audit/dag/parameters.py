@@ -52,9 +52,7 @@ def two_factors(loss: Loss = summed, text: str = "out") -> Instance:
     out = nn.Linear(1, 1, bias=False).double()
     for module in (h, out):
         nn.init.ones_(module.weight)
-    first = Node("h", ("input",), h)
-    last = Node("out", ("h",), out)
-    dag = Dag([first, last], loss=loss)
+    dag = Dag([Node("h", ("input",), h), Node("out", ("h",), out)], loss=loss)
     one = ones(1, 1)
     return Instance(f"h = a x, out = b h, loss = {text}, at x = a = b = 1", dag, one, one)
 
@@ -114,9 +112,7 @@ def sum_of_mixed(
     terms = []
     for p in between:
         terms.append(of_v.mixed[p].T @ jacobian[p, w] @ of_w.d)
-    rows = of_v.d.shape[1]
-    columns = of_w.d.shape[1]
-    return recursion.added(terms, rows, columns)
+    return recursion.added(terms, of_v.d.shape[1], of_w.d.shape[1])
 
 
 def mixed(e: Example, v: str, w: str) -> Tensor:
@@ -311,8 +307,7 @@ def shared(seed: int) -> float:
     output = Node("out", ("s3",), head)
     dag = Dag([*nodes, output])
     x = torch.randn(2, 3, dtype=torch.float64)
-    labels = torch.tensor([0, 1])
-    case = Instance("shared cell", dag, x, labels)
+    case = Instance("shared cell", dag, x, torch.tensor([0, 1]))
     detached = {name: p.detach() for name, p in cell.named_parameters()}
     weights = Flat(detached)
 

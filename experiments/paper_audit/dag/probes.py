@@ -80,8 +80,7 @@ def estimated_norms(a: Tensor, probes: int, generator: torch.Generator) -> Tenso
     bits = torch.randint(0, 2, size, generator=generator)
     z = bits.double() * 2 - 1
     images = z @ a.mT
-    squares = images.square().sum(-1)
-    return squares.mean(-1).sqrt()
+    return images.square().sum(-1).mean(-1).sqrt()
 
 
 @CHECKS.clause("dag.remark51")

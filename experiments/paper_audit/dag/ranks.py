@@ -51,8 +51,7 @@ def rank(matrix: Tensor) -> int:
 def stable(matrix: Tensor) -> float:
     """D of Eq. 7."""
     values = singular(matrix)
-    squares = values.square().sum()
-    return float(squares / values[0] ** 2)
+    return float(values.square().sum() / values[0] ** 2)
 
 
 def effective(matrix: Tensor) -> float:
@@ -134,11 +133,9 @@ def proposition_92() -> Errors:
             left, values, right = decomposition
             r = rank(block)
             ranks.append(r)
-            jacobian = e.jacobian[u, "stem"]
-            column = jacobian.T @ left[:, :r]
+            column = e.jacobian[u, "stem"].T @ left[:, :r]
             columns.append(column)
-            kept = diag(values[:r])
-            term = column @ kept @ right[:r]
+            term = column @ diag(values[:r]) @ right[:r]
             pulled = pulled + term @ e.jacobian[w, "stem"]
         yield relative_error(pulled, blocks["stem", "stem"])
         width = torch.cat(columns, 1).shape[1]
@@ -156,8 +153,7 @@ def tails() -> list[tuple[Tensor, int, float, float]]:
             low = left[:, :r] @ kept @ right[:r]
             remaining = math.sqrt(len(values) - r)
             bound = remaining * float(values[r])
-            error = norm_of(m - low)
-            rows.append((m, r, error, bound))
+            rows.append((m, r, norm_of(m - low), bound))
     return rows
 
 

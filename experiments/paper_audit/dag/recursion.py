@@ -37,9 +37,7 @@ def added(terms: list[Tensor], rows: int, columns: int) -> Tensor:
 
 def summed(e: Example, v: str, w: str, terms: list[Tensor]) -> Tensor:
     """Sum of terms of the block (v, w)."""
-    rows = len(e.delta[v])
-    columns = len(e.delta[w])
-    return added(terms, rows, columns)
+    return added(terms, len(e.delta[v]), len(e.delta[w]))
 
 
 def between_children(e: Example, known: Blocks, v: str, w: str) -> list[Tensor]:
@@ -64,8 +62,7 @@ def one_sided(e: Example, known: Blocks, v: str, w: str) -> Tensor:
     """Remark 76: sum_{u in Ch(v)} D_uv^T H[u,w]."""
     terms = []
     for u in e.dag.children[v]:
-        jacobian = e.jacobian[u, v]
-        terms.append(jacobian.T @ known[u, w])
+        terms.append(e.jacobian[u, v].T @ known[u, w])
     return summed(e, v, w, terms)
 
 

@@ -46,8 +46,7 @@ def changes(z: Tensor) -> tuple[float, float]:
         first_order = 2 * EPS * clean.distance(v, w)
         allowed = first_order + 1e3 * EPS**2
         printed.append(change / norm_of(block) - allowed)
-        paths = clean.path_norm(v) * clean.path_norm(w)
-        size = paths * norm_of(clean.base)
+        size = (clean.path_norm(v) * clean.path_norm(w)) * norm_of(clean.base)
         edges = clean.depth(v) + clean.depth(w)
         bound = edges * EPS * size * (1 + 1e-4)
         right.append(change / (bound + 1e-12 * size) - 1 if bound else change)

@@ -66,8 +66,7 @@ def unrelated_with_exact(e: Example) -> Blocks:
     """For pairs without a directed path between them."""
     tied = set(related(e.dag))
     tied |= {(w, v) for v, w in tied}
-    inner = e.dag.order[:-1]
-    pairs = itertools.combinations(inner, 2)
+    pairs = itertools.combinations(e.dag.order[:-1], 2)
     untied = [pair for pair in pairs if pair not in tied]
     return with_exact(e, untied)
 
@@ -234,8 +233,7 @@ def figure_1() -> Errors:
         d1, d2, d3 = (gauss(generator, 3, 3) for _ in range(3))
         e = _example_of_figure_1(d1, d2, d3)
         blocks = e.blocks
-        total = d3 @ (unit(3) + d2 @ d1)
-        yield relative_error(total, e.total["out", "v0"])
+        yield relative_error(d3 @ (unit(3) + d2 @ d1), e.total["out", "v0"])
         through_v1 = d1.T @ blocks["v1", "out"]
         of_v0 = through_v1 + blocks["v2", "out"]
         yield relative_error(of_v0, blocks["v0", "out"])

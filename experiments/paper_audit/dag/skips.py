@@ -185,8 +185,7 @@ def summands_psd() -> Outcome:
     0)), d2 loss = I."""
     term = real([[0.0, 1.0], [0.0, 0.0]]).T
     symmetric = (term + term.T) / 2
-    values = torch.linalg.eigvalsh(symmetric)
-    smallest = float(values[0])
+    smallest = float(torch.linalg.eigvalsh(symmetric)[0])
     witness = worked(
         "D_p = ((0, 1), (0, 0)), ∇²ℓ = I: smallest eigenvalue of the symmetric part",
         ">= 0",

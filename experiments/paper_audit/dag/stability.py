@@ -270,8 +270,7 @@ def decayed() -> float:
 def unstable() -> Outcome:
     """Remark 81: with largest norm rho above 1 (or s > 1) curvature explodes? one edge of norm 1.1,
     nineteen of 0.1."""
-    first = [lambda h: 1.1 * h]
-    size = transmitted(first + [lambda h: 0.1 * h] * 19)
+    size = transmitted([lambda h: 1.1 * h] + [lambda h: 0.1 * h] * 19)
     witness = worked(
         "a chain with one edge of norm 1.1 and 19 of 0.1: ‖Π‖",
         "explodes (rho = 1.1 > 1)",

@@ -60,8 +60,7 @@ def behind_the_bottleneck() -> Outcome:
         right.append(beyond(behind, 4))
     pairs = (("v", "w"), ("v", "v"))
     for case, (v, w) in itertools.product((by_hand, *random), pairs):
-        block = gauss_newton_block(case, v, w)
-        right.append(beyond(block, 1))
+        right.append(beyond(gauss_newton_block(case, v, w), 1))
     witness = worked(
         f"{by_hand}: H^GN[w,w] = {digits(of_hand)}, σ_2/σ_1",
         "0 (rank <= d_u = 1)",
@@ -127,8 +126,7 @@ def per_position() -> Outcome:
         "0 for the ReLU network alone",
         f"{share:.2g}",
     )
-    other = float(single[:, 1].norm())
-    return Outcome(share, other, 2, witness)
+    return Outcome(share, float(single[:, 1].norm()), 2, witness)
 
 
 @CHECKS.clause("dag.prop89.diagonal")
@@ -172,8 +170,7 @@ def tensor_part_everywhere() -> Outcome:
     for v, w in order:
         sizes = []
         for e in examples(case):
-            tensor = e.tensor[v, w]
-            share = tensor.norm() / e.blocks[v, w].norm()
+            share = e.tensor[v, w].norm() / e.blocks[v, w].norm()
             sizes.append(float(share))
         pairs.append((v in last or w in last, max(sizes)))
     zero = [linear for linear, size in pairs if size < 1e-12]

@@ -237,8 +237,7 @@ def branch_steps() -> Outcome:
     with open(file, newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
             norms = row["R"].split()
-            values = [float(value) for value in norms]
-            steps = itertools.pairwise(values)
+            steps = itertools.pairwise([float(value) for value in norms])
             falls += [after < before for before, after in steps]
     witness = worked(
         "authors' results (exp4/results.json), k = 2 and 3, four networks, two branches, before "

@@ -206,16 +206,14 @@ def third_sigmoid() -> Outcome:
     """The sigmoid's third derivative of Section VI-A on a grid."""
     y = grid(-6, 6, 49)
     exact = derivative_of("sigmoid", 3)(y)
-    error = relative_error(sigmoid(y)[3], exact)
-    return Outcome(error, instances=len(y))
+    return Outcome(relative_error(sigmoid(y)[3], exact), instances=len(y))
 
 
 def root_example() -> Worked:
     """Φ_11^{1/2} of the instance that tells the two signs of the root apart."""
     instance = opposed_gelu()
     i, j = instance.samples
-    jacobian = instance.jacobian(phi(1, 1), 0, 1)
-    exact = jacobian[instance.count + 1]
+    exact = instance.jacobian(phi(1, 1), 0, 1)[instance.count + 1]
     gradient = t.e_phi + swapped(t.e_phi)
     signed = gradient(i, j)[1]
     root = t.signed(i, j)

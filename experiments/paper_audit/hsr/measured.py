@@ -58,8 +58,7 @@ def lower_bound_and_saddles() -> Outcome:
         f"{min(shown):.2f} to {max(shown):.2f}; {median(ratios):,.0f}".replace("-", "−"),
     )
     absent = 1 - sum(positive) / len(positive)
-    count = float(sum(positive))
-    return Outcome(absent, count, len(positive), witness)
+    return Outcome(absent, float(sum(positive)), len(positive), witness)
 
 
 @cache
@@ -74,8 +73,7 @@ def falls() -> list[float]:
         steps.sort(key=lambda row: int(row["step"]))
         for k in range(13):
             name = f"lambda_{k + 1}"
-            last = float(steps[-1][name])
-            fell = last < float(steps[0][name])
+            fell = float(steps[-1][name]) < float(steps[0][name])
             shares[k] += fell / len(by_start)
     return shares
 

@@ -139,11 +139,9 @@ def ends(hessian: Tensor) -> Ends:
 def ends_after(theta: Tensor, x: Tensor, q: Tensor, step: float = 0.0) -> Ends:
     """(λ_sup, λ_inf) of a sigmoid network after a step of this length against the gradient of
     λ_sup."""
-    here = Instance("sigmoid", theta, x, q)
-    gradient = gradients.gradient_of(here, gradients.bound)
+    gradient = gradients.gradient_of(Instance("sigmoid", theta, x, q), gradients.bound)
     moved = theta - step * gradient
-    there = Instance("sigmoid", moved, x, q)
-    return ends(there.hessian)
+    return ends(Instance("sigmoid", moved, x, q).hessian)
 
 
 def gradient_parts(instance: Instance) -> tuple[Tensor, Tensor]:
@@ -162,11 +160,9 @@ def descents(theta: Tensor, x: Tensor, q: Tensor) -> Iterator[tuple[Tensor, Tens
         at = theta
         if k:
             at = theta + 2 * gauss(generator, 4)
-        here = Instance("sigmoid", at, x, q)
-        by_mean, whole = gradient_parts(here)
+        by_mean, whole = gradient_parts(Instance("sigmoid", at, x, q))
         before = ends_after(at, x, q)
-        after = ends_after(at, x, q, step)
-        changes = zip(before, after, strict=True)
+        changes = zip(before, ends_after(at, x, q, step), strict=True)
         high, low = ((b - a) / step for a, b in changes)
         yield by_mean, whole - by_mean, high, low
 
@@ -267,8 +263,7 @@ def proposition_two() -> Errors:
         raw = gauss(generator, 2, dimension, dimension)
         symmetric = raw + raw.mT
         level = gauss(generator, ())
-        diagonal = symmetric.diagonal(dim1=-2, dim2=-1)
-        centre = diagonal.mean(-1) - level
+        centre = symmetric.diagonal(dim1=-2, dim2=-1).mean(-1) - level
         shift = centre[:, None, None] * unit(dimension)
         centred = symmetric - shift
         wide, narrow = sorted(centred, key=lambda m: -float(torch.linalg.eigvalsh(m).std()))

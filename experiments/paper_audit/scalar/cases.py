@@ -139,8 +139,7 @@ def theorem6_cases() -> tuple[Bias, ...]:
     cases = []
     for case in plain_bias_cases():
         v = case.v
-        share = dot(case.b, v) / case.vv
-        b = case.b - share * v
+        b = case.b - (dot(case.b, v) / case.vv) * v
         scaled = b * vector_norm(v) / vector_norm(b)
         cases.append(replace(case, b=scaled))
     return tuple(cases)
@@ -187,5 +186,4 @@ def distance_to_spectrum(case: Case, values: Tensor) -> float:
 def ascending(*parts: Tensor) -> Tensor:
     """All numbers in one ascending vector."""
     flat = [part.reshape(-1) for part in parts]
-    numbers = torch.cat(flat)
-    return numbers.sort().values
+    return torch.cat(flat).sort().values

@@ -54,8 +54,7 @@ def degenerate_cases() -> list[Linear]:
 
 def repaired_vector_error(c: Linear) -> float:
     """The outlier eigenvectors that `linear_spectrum` gives in every case."""
-    spectrum = linear_spectrum(c.w, c.v, c.x, c.y)
-    chosen = spectrum.select("outlier")
+    chosen = linear_spectrum(c.w, c.v, c.x, c.y).select("outlier")
     vectors = chosen.eigenvectors().T
     pairs = zip(vectors, chosen.eigenvalues, strict=True)
     return max(eigen_error(c.hessian, vector, value) for vector, value in pairs)
@@ -139,8 +138,7 @@ def eigen_system_error(c: Linear) -> float:
         cross = dot(first, c.v) - dot(second, c.w)
         found.append(float(top) / scale)
         found.append(float(bottom) / scale)
-        error = abs(float(cross))
-        found.append(error / (scale * size))
+        found.append(abs(float(cross)) / (scale * size))
     return max(found)
 
 
@@ -195,16 +193,14 @@ def other_solutions() -> Outcome:
         f"⟨a, b⟩ = ⟨c, d⟩ = {product:g}; a is parallel to neither c nor d",
     )
     printed = distance if float(c @ d) == product else 0.0
-    count = 1 + right.instances
-    return Outcome(printed, right.printed, count, witness)
+    return Outcome(printed, right.printed, 1 + right.instances, witness)
 
 
 def bulk_constraint_error(c: Linear) -> float:
     """Eqs. (58)–(63): bulk eigenvectors of ±d are (z, ±z) with z ⟂ w ± v; (a) and (b) are
     orthogonal."""
     found = [0.0]
-    spectrum = linear_spectrum(c.w, c.v, c.x, c.y)
-    bulk = spectrum.select("bulk")
+    bulk = linear_spectrum(c.w, c.v, c.x, c.y).select("bulk")
     for group in bulk.groups:
         sign = float(torch.sign(group.value * c.d))
         z = group.basis()

@@ -135,10 +135,7 @@ class Relu(Linear):
             neurons = ~neurons
             samples = ~samples
         w = self.w[neurons]
-        v = self.v[neurons]
-        x = self.x[samples]
-        y = self.y[samples]
-        cell = Linear(w, v, x, y)
+        cell = Linear(w, self.v[neurons], self.x[samples], self.y[samples])
         return cell, samples.double().mean()
 
 

@@ -174,8 +174,7 @@ def cell_matrix(c: Relu) -> Tensor:
 def off_diagonal(c: Relu) -> float:
     """Largest entry between the cells, relative to the largest of all."""
     places = order(c)
-    hessian = c.hessian[places][:, places]
-    sizes = hessian.abs()
+    sizes = c.hessian[places][:, places].abs()
     positive = int((c.v > 0).sum())
     q = 2 * positive
     off = sizes[:q, q:].max()
@@ -194,8 +193,7 @@ def cell_values(c: Relu, sign: int) -> Tensor:
     """Corollary 5 for one cell: ±(n±/n) d±, q−1 times each, and the outliers (43), (44)."""
     cell, share = c.cell(sign)
     bulk = cell.d.expand(cell.m - 1)
-    values = torch.cat([bulk, -bulk, outliers(cell)])
-    return share * values
+    return share * torch.cat([bulk, -bulk, outliers(cell)])
 
 
 def corollary5(c: Relu) -> Tensor:

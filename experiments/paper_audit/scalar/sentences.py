@@ -41,8 +41,7 @@ CHECKS = Checks()
 
 def regression_slope(c: Linear) -> Tensor:
     """θ of the least squares y = θ x."""
-    solution = torch.linalg.lstsq(c.x[:, None], c.y[:, None]).solution
-    return solution[0, 0]
+    return torch.linalg.lstsq(c.x[:, None], c.y[:, None]).solution[0, 0]
 
 
 CHECKS["scalar.regression"] = matches(linear_cases, regression_slope, yx / a)

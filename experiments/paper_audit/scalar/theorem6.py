@@ -172,8 +172,7 @@ def whitened_cases() -> list[Linear]:
 
 def without_bias_error(c: Linear) -> float:
     """Eq. (6) = (103): the outliers of Theorem 1 for σ² = 1 and mean xy = 0."""
-    roots = two_roots(c.vv + c.ww, c.d**2)
-    return distance_to_spectrum(c, roots)
+    return distance_to_spectrum(c, two_roots(c.vv + c.ww, c.d**2))
 
 
 CHECKS["scalar.eq6"] = errors(whitened_cases, without_bias_error)
@@ -221,8 +220,7 @@ def many_inputs_error(d: int, seed: int = 0) -> float:
     inputs = orthonormal * n**0.5
     y = gauss(generator, n)
     y = y - inputs @ (inputs.T @ y) / n
-    hessian = autodiff_hessian(multi_input_network, [w, *a.T], inputs, y)
-    values = torch.linalg.eigvalsh(hessian)
+    values = torch.linalg.eigvalsh(autodiff_hessian(multi_input_network, [w, *a.T], inputs, y))
     v = a[:, 0]
     s = dot(v, v) + dot(w, w)
     products = a.T @ w

@@ -80,8 +80,7 @@ def derivatives(name: str, printed: Callable[[Tensor], list[Tensor]]) -> Check:
         for order, value in enumerate(printed(GRID)):
             exact = derivative(name, order)(GRID)
             errors.append(relative_error(value, exact))
-        count = len(errors) * len(GRID)
-        return outcome_of(errors, instances=count)
+        return outcome_of(errors, instances=len(errors) * len(GRID))
 
     return check
 

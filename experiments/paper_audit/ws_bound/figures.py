@@ -28,8 +28,7 @@ def correlations(column: str, protocol: str, rate: float) -> list[tuple[float, f
 
 
 def _list(tests: list[tuple[float, float]]) -> str:
-    shown = ", ".join(f"{value:+.2f}" for value, _ in tests)
-    return shown.replace("-", "−")
+    return ", ".join(f"{value:+.2f}" for value, _ in tests).replace("-", "−")
 
 
 @CHECKS.clause("ws.fig10.input")
@@ -51,5 +50,4 @@ def input_weights() -> Outcome:
         "negative",
         f"{_list(inputs)}; with ‖V‖² {_list(outputs)}",
     )
-    share = significant / len(inputs)
-    return Outcome(share, max(every), len(every), witness)
+    return Outcome(significant / len(inputs), max(every), len(every), witness)

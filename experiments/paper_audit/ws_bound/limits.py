@@ -24,8 +24,7 @@ def at_its_label(instance: Instance) -> Instance:
     """The same network with soft labels q = p: delta = 0, so H is its positive semi-definite
     Gauss–Newton part."""
     outputs = [i.p for i in instance.samples]
-    labels = torch.stack(outputs)
-    return Instance(instance.name, instance.theta, instance.x, labels)
+    return Instance(instance.name, instance.theta, instance.x, torch.stack(outputs))
 
 
 @CHECKS.clause("ws.proposition1")
@@ -56,16 +55,14 @@ def equal_eigenvalues() -> Outcome:
         for first, rest in pairs:
             values = rest * ones(size)
             values[0] = first
-            bound = upper_bound(torch.diag(values))
-            gap = abs(bound - first)
+            gap = abs(upper_bound(torch.diag(values)) - first)
             steps = 0.1 * torch.linspace(0, 1, size).double()
             spread = steps * (values != first)
             gap_of_unequal = upper_bound(torch.diag(values + spread)) - first
             gaps.append(gap)
             unequal_attained = size > 2 and gap_of_unequal < 1e-4
             errors.append(gap + float(unequal_attained))
-    matrix = torch.diag(real([3.0, 1.0]))
-    shown = upper_bound(matrix) - 3.0
+    shown = upper_bound(torch.diag(real([3.0, 1.0]))) - 3.0
     witness = worked(
         "H = diag(3, 1, 1, 1): λ_sup − λ_1",
         "> 0, as λ_2 is not 0",
@@ -85,8 +82,7 @@ def normalised_inputs() -> Errors:
         random = uniform(generator, 20, samples, width)
         at_limit = torch.ones(samples, width)
         for x in (*random, at_limit):
-            squares = x.square().sum(1)
-            mean = 1 + squares.mean()
+            mean = 1 + x.square().sum(1).mean()
             excess = float(mean - (1 + width))
             yield excess
         yield abs(excess)
@@ -200,8 +196,7 @@ def theorem_seven() -> Outcome:
     grows = larger and deltas[-1] < deltas[0]
     printed = values[-1] / values[0] if grows else 0.0
     right = max(corrected.printed, on_path)
-    count = corrected.instances + len(path)
-    return Outcome(printed, right, count, witness)
+    return Outcome(printed, right, corrected.instances + len(path), witness)
 
 
 def gelu_unit(weight: float) -> Instance:
@@ -238,5 +233,4 @@ def gelu_constant() -> Outcome:
     beyond = (trace - right_limit) / trace
     right = max(beyond, searched.printed)
     printed = (trace - printed_limit) / trace
-    count = 1 + searched.instances
-    return Outcome(printed, right, count, witness)
+    return Outcome(printed, right, 1 + searched.instances, witness)

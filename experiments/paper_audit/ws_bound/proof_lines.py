@@ -145,8 +145,7 @@ def column_rule(instance: Instance) -> Tensor:
 
 
 def dense_columns(instance: Instance) -> Tensor:
-    both = by_theta(instance, lambda i: torch.stack([i.p, sample_loss(i)]))
-    return both[instance.w]
+    return by_theta(instance, lambda i: torch.stack([i.p, sample_loss(i)]))[instance.w]
 
 
 CHECKS["ws.eq58"] = equality(column_rule, dense_columns)

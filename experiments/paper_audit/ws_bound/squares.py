@@ -63,8 +63,7 @@ def dense_square(instance: Instance) -> Tensor:
 def gram(instance: Instance, term: Pair) -> Tensor:
     """A term of all pairs, (I, I)."""
     samples = instance.samples
-    values = [term(i, j) for i, j in pairs(samples)]
-    terms = torch.stack(values)
+    terms = torch.stack([term(i, j) for i, j in pairs(samples)])
     return terms.view(len(samples), len(samples))
 
 
@@ -197,8 +196,7 @@ def kronecker() -> Errors:
         B, D = gauss(generator, 2, n, m)
         whole = (kron(A, C) @ kron(B, D)).trace()
         second = (C @ D).trace()
-        parts = (A @ B).trace() * second
-        yield relative_error(whole, parts)
+        yield relative_error(whole, (A @ B).trace() * second)
         a, b = gauss(generator, 2, n)
         product = torch.diag(a) @ torch.diag(b)
         yield relative_error(product.trace(), a @ b)
@@ -211,8 +209,7 @@ def pairwise(trace: Pair, printed: Pair) -> Check:
         errors = []
         for instance in instances(sizes=PAIRED):
             for i, j in pairs(instance.samples):
-                error = relative_error(printed(i, j), trace(i, j))
-                errors.append(error)
+                errors.append(relative_error(printed(i, j), trace(i, j)))
         return outcome_of(errors)
 
     return check
@@ -249,8 +246,7 @@ def excess_phi(instance: Instance) -> float:
     """Lemma 7, relative to ||J + XᵀX||²."""
     phi, _, _, inputs, _ = grams(instance)
     scale = inputs.square().sum()
-    whole = (phi * inputs**2).sum()
-    excess_of_sum = whole - phi.max() * scale
+    excess_of_sum = (phi * inputs**2).sum() - phi.max() * scale
     return float(excess_of_sum / scale)
 
 

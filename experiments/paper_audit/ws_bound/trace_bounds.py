@@ -55,14 +55,12 @@ def bound_ww(instance: Instance, size: float) -> float:
 
 def sum_of_moduli(instance: Instance) -> float:
     """||Ṽ||_1."""
-    V = instance.samples[0].V
-    return float(V.abs().sum())
+    return float(instance.samples[0].V.abs().sum())
 
 
 def modulus_of_sum(instance: Instance) -> float:
     """|Ṽ 1_N|, the bars around the product as in our text."""
-    V = instance.samples[0].V
-    return abs(float(V.sum()))
+    return abs(float(instance.samples[0].V.sum()))
 
 
 def excess_ww(instance: Instance, size: Callable[[Instance], float] = sum_of_moduli) -> float:

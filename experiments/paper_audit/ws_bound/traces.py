@@ -58,8 +58,7 @@ def dense_hessian(instance: Instance) -> Tensor:
 
 
 def stacked(instance: Instance, term: Term) -> Tensor:
-    values = [term(i) for i in instance.samples]
-    return torch.stack(values)
+    return torch.stack([term(i) for i in instance.samples])
 
 
 def total(term: Term) -> Callable[[Instance], Tensor]:
@@ -78,8 +77,7 @@ def forward(instance: Instance) -> Tensor:
     hidden = columns[:, 1:] @ instance.x.T
     y = hidden + columns[:, :1]
     i = instance.samples[0]
-    values = derivative(i.name, 0)(y.T.flatten())
-    by_sample = values.reshape(len(instance.x), -1)
+    by_sample = derivative(i.name, 0)(y.T.flatten()).reshape(len(instance.x), -1)
     return by_sample @ i.V + i.full[0]
 
 
