@@ -101,18 +101,9 @@ def error_line(
 
 def mark(ax: Axes, x: float, y: float, variant: str) -> None:
     """One published value as a black hollow mark in the shape of the variant."""
-    marker = STYLES.style(variant)["marker"]
-    style = HOLLOW | {"s": 90, "marker": marker}
-    ax.scatter([x], [y], label=PAPER, **style)
+    ax.plot([x], [y], marker=STYLES.style(variant)["marker"], **PRINTED_MARKS)
 
 
-HOLLOW: dict[str, Any] = {
-    "facecolors": "none",
-    "edgecolors": "black",
-    "linewidths": 0.9,
-    "zorder": BEHIND,
-}
-"""Look of a published value in a scatter plot."""
 PRINTED_MARKS: dict[str, Any] = {
     "color": "black",
     "linestyle": "none",
@@ -128,7 +119,7 @@ PRINTED_BARS: dict[str, Any] = {
     "linestyle": "none",
     "elinewidth": 5,
     "capsize": 0,
-    "label": f"{PAPER} ±",
+    "label": f"{PAPER} ± std",
     "zorder": BEHIND - 0.1,
 }
 """Look of a published ±: wider than our bars, without caps, which look like minus signs."""

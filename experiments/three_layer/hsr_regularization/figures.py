@@ -104,6 +104,7 @@ def _boxes_of_methods(variant: Variant, quantities: Mapping[str, str]) -> Figure
     for ax, text, top in marks:
         ax.annotate(text, top, (0, -1), **look)
     box_legend(figure, NAMES)
+    figure.suptitle(variant.text)
     _note_boxes(figure, variant, counts.size())
     if len(shown) < len(quantities):
         draw.note(figure, f"|λ_D| is below {least:.1g} for 95 % of the ends and not drawn")
@@ -155,6 +156,7 @@ def effects(variant: Variant) -> Figure:
         height=13.0,
     )
     _pairs(figure.axes)
+    figure.suptitle(variant.text)
     filled = f"filled: p < {STAR:g} after Holm's correction"
     draw.note(figure, f"{variant.text}; a mark is a data set; {filled}")
     return figure

@@ -124,6 +124,7 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
     place = "where the method stops"
     if at == "nearest":
         place = "at the nearest point without gradient"
+    figure.suptitle(place)
     draw.note(figure, f"drawn: one end of each method, {place}, flat seeds of the first data set")
     return figure
 

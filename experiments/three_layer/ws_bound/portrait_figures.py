@@ -59,6 +59,7 @@ def extremes(case: Case, side: str) -> Figure:
     last = axes[1, -1]
     bar = figure.colorbar(directions, ax=last)
     bar.set_label("eigenvector $d$ (1: largest eigenvalue)")
+    figure.suptitle(case.title)
     draw.letter(axes, titles)
     draw.shared_legend(figure)
     draw.note(figure, f"{case.title}, first data set (seed {points['seed'].iloc[0]})")

@@ -68,6 +68,8 @@ def legend(ax: Axes, *, title: str | None = None) -> None:
     ax.legend(handles, names, title=title, ncols=columns, borderaxespad=0, **place)
 
 
+APART = 1.6
+"""Room of a mark in a legend, in letters, where one label has several."""
 COLUMNS = 5
 """Most columns of a legend below all panels."""
 
@@ -75,6 +77,7 @@ COLUMNS = 5
 def shared_legend(figure: Figure, *, columns: int | None = None, most: int = COLUMNS) -> None:
     """One legend below all panels, every label once; without `columns` in rows of about equal
     length, of at most so many entries."""
+    from matplotlib import rcParams
     from matplotlib.legend_handler import HandlerTuple
 
     entries: dict[str, dict[Any, Any]] = {}
@@ -86,6 +89,7 @@ def shared_legend(figure: Figure, *, columns: int | None = None, most: int = COL
         rows = -(-len(names) // most)
         even = columns or -(-len(names) // rows)
         handles: list[Any] = []
+        shapes_of_one = max(map(len, entries.values()))
         for shapes in entries.values():
             first, *others = shapes.values()
             handles.append((first, *others) if others else first)
@@ -95,6 +99,7 @@ def shared_legend(figure: Figure, *, columns: int | None = None, most: int = COL
             names,
             loc="outside lower center",
             ncols=even,
+            handlelength=max(rcParams["legend.handlelength"], APART * shapes_of_one),
             handler_map=together,
         )
 
