@@ -88,7 +88,8 @@ def markdown(table: pd.DataFrame) -> str:
     counts = table["verdict"].value_counts()
     counted = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
     columns = [column for column in COLUMNS if column not in ("parts", "reason")]
-    lines = [f"{len(table)} rows: {counted}.", "", _line(columns), _line(["---"] * len(columns))]
+    word = "row" if len(table) == 1 else "rows"
+    lines = [f"{len(table)} {word}: {counted}.", "", _line(columns), _line(["---"] * len(columns))]
     lines += [_line(map(_cell, row)) for row in table[columns].itertuples(index=False)]
     return "\n".join(lines) + "\n"
 
