@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from runner.contract.records import certificate_row
-from runner.curvature.uses.verify import Certificate
+from runner.curvature.uses.certificate import Certificate
 from runner.report.answers.certificates import certificate_lines
 from runner.store.compare import compare
 

@@ -16,6 +16,7 @@ from runner.curvature.basics.vectors import Flat, divided, joined, norm
 from runner.curvature.function.data import Batch
 from runner.curvature.function.double import Record, double_precision, narrowing, widen
 from runner.curvature.function.function import Point, leaves_of, moved
+from runner.curvature.graphs.blocks import BlockPart
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.state import model_as_before
 from runner.curvature.identities.comparison import (
@@ -48,10 +49,10 @@ class GraphDifferences(Differences):
         x: Tensor,
         y: Tensor,
         nodes: tuple[str, ...],
-        part: str,
+        part: BlockPart,
         generator: torch.Generator | None,
     ) -> None:
-        self.part = part
+        self.part: BlockPart = part
         self.record = Record()
         self.narrowed = self.record.narrowed
         values = self._evaluated(dag, x, y)
