@@ -7,7 +7,8 @@ Exact null distributions are counted by dynamic programming over doubled midrank
 integers even where values tie. Choosing m of N = m + n ranks: N·m·S additions, S the sum of all
 doubled ranks (4·10⁷ at m = n = 50, about 0.1 s); signs of n ranks: n·S additions. Every term is
 positive, so the probabilities carry a relative error of about N machine roundings, also in the
-tails.
+tails. Without ties scipy's exact tests give the same p; with ties they ignore them (Mann–Whitney:
+p off by up to 0.17 at 5 against 5) or count every arrangement, which ends at about 20 values.
 """
 
 from __future__ import annotations
