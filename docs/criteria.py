@@ -1,17 +1,14 @@
 """Print docs/criteria.md: every margin and criterion that we chose, the commit that fixed it,
 whether that was before or after the first result of its experiment was committed, and what the
-margin tells apart: `python -m docs.criteria > docs/criteria.md`, in a full clone.
+margin tells apart: `python -m docs.criteria > docs/criteria.md`.
 """
 
 from __future__ import annotations
 
-import csv
 import math
-import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -25,6 +22,7 @@ from runner.contract.experiment import named
 from runner.report.answers.reference import files
 from runner.run.config import experiment_names, preview
 from runner.stats.quantities import Functions
+from runner.stats.rows import table_of
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Margins and criteria
@@ -44,22 +42,6 @@ fixed in e4b1aade, before their first results.
 """
 
 
-def first_commit(*arguments: str) -> tuple[str, int, str]:
-    """(hash, time, date) of the oldest commit that `git log` finds."""
-    command = ["git", "log", "--reverse", "--format=%h %ct %cs", *arguments]
-    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    commit, time, date = (lines.split("\n", 1)[0] or "none 0 none").split()
-    return commit, int(time), date
-
-
-def first_result(name: str) -> tuple[str, int, str]:
-    """The first commit with a scorecard or claims of an experiment."""
-    places = [
-        f"outputs/{at}{name}/{f}.csv" for at in ("", "published/") for f in ("claims", "scorecard")
-    ]
-    return first_commit("--diff-filter=A", "--", *places)
-
-
 @dataclass(frozen=True)
 class Criterion:
     """A limit that we chose. fixed: the commit that fixed it; order: before or after the first
@@ -70,6 +52,16 @@ class Criterion:
     limits: str
     fixed: str
     order: str
+
+
+SEEDS = "replication_seeds"
+"""Setting whose value is n, the number of seeds of a second verdict."""
+
+
+def rows_of(kind: str) -> Iterator[dict[str, str]]:
+    """The rows of a file of all papers."""
+    for path in files(kind):
+        yield from table_of(path)
 
 
 LIMITS = ("low", "high", "margin")
@@ -91,35 +83,26 @@ def of_statements() -> Iterator[Criterion]:
 def of_margins() -> Iterator[Criterion]:
     """The margins of printed numbers that differ from the default."""
     found = set()
-    for path in files("numbers"):
-        with open(path, newline="", encoding="utf-8") as stream:
-            for row in csv.DictReader(stream):
-                if row["margin"]:
-                    columns = ("experiment", "margin", "margin_reason", "fixed")
-                    found.add(tuple(row[column] for column in columns))
+    for row in rows_of("numbers"):
+        if row["margin"]:
+            columns = ("experiment", "margin", "margin_reason", "fixed")
+            found.add(tuple(row[column] for column in columns))
     for experiment, margin, _, fixed in sorted(found):
         yield Criterion(experiment, "margin of printed numbers", margin, *fixed.split())
 
 
-def of_settings(experiment: str) -> Iterator[Criterion]:
+def of_settings() -> Iterator[Criterion]:
     """The settings that change claims and no measured number."""
-    setup = preview(experiment)
-    for field in fields(setup):
-        value = getattr(setup, field.name)
-        if field.metadata.get("report") and isinstance(value, float):
-            written = rf"\b{field.name}: float = .*\b{re.escape(f'{value:g}')}\b"
-            commit, time, _ = first_commit("-G", written, "--", "experiments", "runner")
-            limits = f"{field.name} {value:g}"
-            _, result_time, _ = first_result(experiment)
-            order = "after" if 0 < result_time <= time else "before"
-            yield Criterion(experiment, "setting", limits, commit, order)
+    for row in rows_of("settings"):
+        if row["setting"] != SEEDS:
+            limits = f"{row['setting']} {row['value']}"
+            yield Criterion(row["experiment"], "setting", limits, *row["fixed"].split())
 
 
 def criteria() -> Iterator[Criterion]:
     """The limits of statements, in settings, and the margins of printed numbers."""
     yield from of_statements()
-    for name in experiment_names():
-        yield from of_settings(name)
+    yield from of_settings()
     yield from of_margins()
 
 
@@ -261,14 +244,11 @@ def sharpness_section() -> str:
     return SHARPNESS + text + table(columns, grouped(lines))
 
 
-def second() -> Iterator[tuple[str, int, str, str]]:
+def second() -> Iterator[tuple[str, str, str, str]]:
     """(experiment, n, reason, commit) of every declared second verdict."""
-    for name in experiment_names():
-        experiment = preview(name)
-        reason = experiment.replication_reason
-        if experiment.replication_seeds:
-            commit, _, _ = first_commit("-S", reason, "--", "experiments")
-            yield name, len(experiment.replication_seeds), reason, commit
+    for row in rows_of("settings"):
+        if row["setting"] == SEEDS:
+            yield row["experiment"], row["value"], row["reason"], row["fixed"].split()[0]
 
 
 BY_FUNCTION = """

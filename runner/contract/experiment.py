@@ -142,7 +142,7 @@ class Companion:
 
 OF_PAPER = (
     *("paper", "reproduces", "paper_seeds"),
-    *("replication_seeds", "replication_reason", "paper_rows"),
+    *("replication_seeds", "paper_rows"),
 )
 """Class attributes of an experiment that say what it has of a paper."""
 
@@ -158,9 +158,9 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
     inherits: another experiment is not the paper's): paper (short name), reproduces (the figures
     and tables that it makes, one line), paper_seeds (those of the published protocol, which alone
     verdicts read; none: all), replication_seeds (those of a second verdict, the paper's included,
-    written down before they are run), replication_reason (why so many) and paper_rows (column ->
-    value: the rows of a table with that column that are the paper's own, which
-    `runner.results.load` gives). reads: experiments whose published cells its report reads.
+    written down before they are run) and paper_rows (column -> value: the rows of a table with
+    that column that are the paper's own, which `runner.results.load` gives). reads: experiments
+    whose published cells its report reads.
     A field named dataset, model, metric or training receives that configuration group; its
     annotation, a class or a union of classes, says which kinds the experiment takes, subclasses
     included. Fields made with `grid()` are the grid; all other fields, and the groups, are part of
@@ -178,7 +178,6 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
     reproduces: ClassVar[str] = ""
     paper_seeds: ClassVar[Sequence[int]] = ()
     replication_seeds: ClassVar[Sequence[int]] = ()
-    replication_reason: ClassVar[str] = ""
     paper_rows: ClassVar[Mapping[str, Scalar]] = {}
     reads: ClassVar[Sequence[str]] = ()
     devices: ClassVar[tuple[str, ...]] = ("cpu",)

@@ -2,13 +2,14 @@
 that the page has every limit of ours."""
 
 import re
+from dataclasses import fields
 
 import pandas as pd
 import pytest
 
-from docs.criteria import ROOT, sharpness, swapped
+from docs.criteria import ROOT, SEEDS, main, rows_of, sharpness, swapped
 from experiments.printed import statements
-from runner.run.config import experiment_names
+from runner.run.config import experiment_names, preview
 
 PAGE = ROOT / "docs" / "criteria.md"
 
@@ -48,3 +49,23 @@ def test_every_limit_of_ours_is_listed(name):
     listed = {re.sub(r" \([^()]*\)$", "", entry) for row in names for entry in row}
     ours = {s.name for s in statements(name).values() if s.chosen and s.decidable}
     assert ours <= listed
+
+
+def test_every_setting_that_changes_claims_alone_is_listed_with_its_value():
+    stated = {(r["experiment"], r["setting"]): float(r["value"]) for r in rows_of("settings")}
+    ours = {}
+    for name in experiment_names():
+        experiment = preview(name)
+        if experiment.replication_seeds:
+            ours[name, SEEDS] = len(experiment.replication_seeds)
+        for field in fields(experiment):
+            value = getattr(experiment, field.name)
+            if field.metadata.get("report") and isinstance(value, float):
+                ours[name, field.name] = value
+    assert stated == ours
+
+
+@pytest.mark.usefixtures("published")
+def test_the_page_is_made_from_the_rows(capsys):
+    main()
+    assert capsys.readouterr().out == PAGE.read_text(encoding="utf-8")

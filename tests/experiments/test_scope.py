@@ -202,7 +202,6 @@ def test_every_experiment_of_a_paper_declares_its_seeds_and_no_second_verdict_co
         assert papers and len(set(papers)) == len(papers)
         if further:
             assert set(papers) < set(further) and len(set(further)) <= MOST_SEEDS
-            assert experiment.replication_reason
 
 
 @pytest.mark.usefixtures("published")

@@ -42,9 +42,6 @@ class Exp1Resonance(InterLayer):
     reproduces = "Figs. 2, 3; Table 2"
     claimed = "exp1_resonance"
     replication_seeds = tuple(range(42, 62))
-    replication_reason = (
-        "12 would decide 'plain R² of log R', 13 'cancellation', 20 'scale of R at the end'"
-    )
     analysis = "experiments.dag.exp1.report:ResonanceAnalysis"
     described_archs: ClassVar[tuple[str, ...]] = ("plain", "residual")
 

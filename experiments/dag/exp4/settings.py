@@ -33,7 +33,6 @@ class Exp4Diamond(InterLayer):
     reproduces = "Figs. 6, N.2; Tables 6, N.4"
     claimed = "exp4_diamond"
     replication_seeds = tuple(range(42, 51))
-    replication_reason = "9 would decide 'weakened cancellation'"
     architecture: ClassVar[str] = "diamond"
     measure = "experiments.dag.exp4.measure:measure"
     analysis = "experiments.dag.exp4.report:DiamondAnalysis"

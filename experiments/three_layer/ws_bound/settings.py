@@ -39,7 +39,6 @@ class WsBound(ThreeLayerStudy):
     claimed = "ws_bound"
     paper_seeds = tuple(range(42, 47))
     replication_seeds = tuple(range(42, 55))
-    replication_reason = "13 seeds (78 draws) would decide 'low bound generalises better'"
     reproduces = (
         "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points; penalty on V"
     )
