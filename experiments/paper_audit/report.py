@@ -98,7 +98,7 @@ def _claim(row: Row, title: str) -> Claim:
         where=where,
         verdict=CLAIMS[row["verdict"]],
         statistic=error,
-        threshold=f"{row['tolerance']:g}",
+        threshold=f"error <= {row['tolerance']:g}",
         detail=explained,
         group=title,
         independent=True,

@@ -253,7 +253,7 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
         where="DAG, Sections 5.4 (H4.3) and 5.5 (H5.2)",
         verdict="confirmed" if vanish else "refuted",
         statistic=max(flat),
-        threshold=f"{ZERO:g}",
+        threshold=f"share <= {ZERO:g}",
         detail=f"{len(flat)} untrained networks, one for each cell; "
         f"where H^T is no zero, its share is at least {least:.2g}",
         group="DAG, Exp. 4 and 5",
