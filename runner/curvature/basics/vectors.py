@@ -69,6 +69,7 @@ class Flat:
         self.dtypes = [t.dtype for t in tensors]
         self.mixed = len({*self.dtypes}) > 1
         self.size = sum(self.numbers)
+        self.eps = max(torch.finfo(dtype).eps for dtype in self.dtypes)
 
     @cached_property
     def like(self) -> list[Tensor]:

@@ -1,88 +1,61 @@
-"""Batches as users give them: one or several, cut along their examples."""
+"""The data of an operator: batches as users give them, read one after the other, cut along their
+examples, and weighed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.errors import MeasurementError
-from runner.curvature.basics.trees import (
-    copy_of_object,
-    tree_flatten,
-    tree_leaves,
-    tree_map,
-    tree_unflatten,
+from runner.curvature.basics.errors import MeasurementError, first_line
+from runner.curvature.basics.interrupts import INTERRUPTS
+from runner.curvature.basics.trees import tree_leaves
+from runner.curvature.function.batch import (
+    Batch,
+    Layout,
+    Rule,
+    as_batch,
+    count_examples,
+    layouts,
+    size_in_bytes,
+    use_of,
 )
+from runner.curvature.function.changes import CHANGED
+from runner.curvature.function.context import random_states
+from runner.curvature.function.function import NotScalar
 
-IGNORED = -100
-"""The label that torch's losses leave out."""
-
-
-class Batch(NamedTuple):
-    """What the module gets, and what the loss gets next to its output."""
-
-    input: Any
-    target: Any
-
-
+T = TypeVar("T")
 Weights = Callable[..., float] | Iterable[float] | None
 """What the user says of the weights of batches."""
-Rule = Callable[[Batch], float]
-"""What a batch, or a part of one, weighs."""
+CHECKED = 8
+"""Examples of the first batch with which identities 0 and 1 are compared, at most."""
+DRAWN = (
+    "the loss of a pass over the data is another than that of the first ({:.6g}, now {:.6g}): a "
+    "loader that draws (augmentation, shuffle with drop_last) gives another matrix at each pass; "
+    "give a list of batches, list(loader)"
+)
+FITTED = 1e-2
+"""A loss below which examples are fitted: its roundings are relative to this."""
 
 
-def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of a batch's input: a tensor, a tuple of positional arguments, a dict of
-    keyword arguments, or (tuple, dict) for both."""
-    if isinstance(given, Mapping):
-        return (), dict(given)
-    if isinstance(given, tuple | list):
-        if len(given) == 2 and isinstance(given[0], tuple | list) and isinstance(given[1], Mapping):
-            return tuple(given[0]), dict(given[1])
-        return tuple(given), {}
-    return (given,), {}
+class Settings(NamedTuple):
+    """What the user asked for, besides module, loss and data."""
+
+    weights: Weights
+    memory_budget: int
+    check: bool | str
+    batch_dim: int
 
 
-def fresh(tree: Any) -> Any:
-    """A copy that a call may change: the caller's own stays as it is."""
+class Piece(NamedTuple):
+    """A batch, or a part of one: its place, its data, and its weight in the mean."""
 
-    def copied(t: Any) -> Any:
-        if isinstance(t, Tensor):
-            return t.detach().clone().requires_grad_(t.requires_grad)
-        return copy_of_object(t)
-
-    return tree_map(copied, tree)
-
-
-def as_batch(given: Any, alone: bool) -> Batch:
-    """One batch. alone: the module returns its loss, and all is its input, except a target None."""
-    if isinstance(given, Batch):
-        return given
-    if alone and not (_is_pair(given) and given[1] is None):
-        return Batch(given, None)
-    if not _is_pair(given):
-        kind = type(given).__name__
-        if isinstance(given, tuple | list):
-            kind = f"a {kind} of {len(given)}"
-        raise MeasurementError(f"expected a batch (input, target), found {kind}{_named(given)}")
-    return Batch(given[0], given[1])
-
-
-def _named(given: Any) -> str:
-    """What to do with a dict that is given for a batch."""
-    if not isinstance(given, Mapping):
-        return ""
-    return (
-        ": give (batch, target) where a dict is the input alone, or loss=None, output='loss' where "
-        "the module returns its loss"
-    )
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2
+    place: tuple[int, int]
+    batch: Batch
+    weight: float
 
 
 def as_batches(data: Any, alone: bool) -> Iterable[Any]:
@@ -90,7 +63,7 @@ def as_batches(data: Any, alone: bool) -> Iterable[Any]:
     batches."""
     named = isinstance(data, Mapping)
     if isinstance(data, Tensor) or not isinstance(data, Iterable) or (named and not alone):
-        hint = _named(data)
+        hint = use_of(data)
         if isinstance(data, Tensor):
             hint = ": give input and target as one tuple, (x, y)"
         raise MeasurementError(
@@ -107,197 +80,207 @@ def as_batches(data: Any, alone: bool) -> Iterable[Any]:
     return [data] if single or two_tensors else data
 
 
-def first_tensor(tree: Any) -> Tensor | None:
-    """The first tensor with a dimension."""
-    return next((t for t in tree_leaves(tree) if isinstance(t, Tensor) and t.dim()), None)
+class Data:
+    """What the user gave, one batch after the other at every reading.
 
+    alone: whether the module returns its loss. first: the first batch of the first reading. layout:
+    how it is cut; None where the network takes no fewer examples. counts: examples of each batch.
+    rule, numbers, total: what a part of a batch weighs, what each batch weighs (empty where that
+    may change from reading to reading), and all of them together; set by `Weigher`.
+    """
 
-class Layout(NamedTuple):
-    """How a batch is cut: its number of examples, for each leaf (dimension, rows of each example)
-    or None, and which of the ways of `layouts` this is."""
+    def __init__(self, given: Any, alone: bool, settings: Settings) -> None:
+        self.settings = settings
+        self.alone = alone
+        self.stream: Callable[[], None] = lambda: None
+        self.given, self.first = self._read(given)
+        self.listed = isinstance(self.given, list)
+        self.counts: list[int] = []
+        self.rule: Rule | None = None
+        self.numbers: list[float] = []
+        self.total = 1.0
+        self.totals: dict[str, float] = {}
+        """What all data weigh, by each rule that agrees with the losses of parts."""
+        self.layout: Layout | None = None
+        self.why_uncut = ""
+        self.tried = 1
+        """Examples of the first call of the network."""
+        self.whole = False
+        """Whether batches are not cut, since their loss is not a mean over their parts."""
+        self.evaluated: int | None = None
+        """Examples of the largest piece whose loss is evaluated; None: whole batches."""
+        self.passes: dict[str, float] = {}
+        """The loss of the first pass, by what it was made for."""
 
-    examples: int
-    places: tuple[tuple[int, int] | None, ...]
-    kind: int = 0
+    # ------------------------------------------------------------------ read
+
+    def _read(self, data: Any) -> tuple[Any, Batch]:
+        """The batches, kept where they are small or a list, and the first."""
+        found = as_batches(data, self.alone)
+        used = 0
+        batches = []
+        for batch in self._batches(found):
+            batches.append(batch)
+            used += size_in_bytes(batch)
+            if used > self.settings.memory_budget // 4 and not isinstance(found, list):
+                break
+        else:
+            found = batches
+        if not batches:
+            raise MeasurementError("the data have no batches")
+        if found is not batches and iter(found) is found:
+            raise MeasurementError(
+                "data can be read only once and is too large to keep: give a list or a DataLoader"
+            )
+        return found, batches[0]
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.given) if self.listed else self._batches(self.given)
+
+    def _batches(self, given: Iterable[Any]) -> Iterator[Batch]:
+        """What is given, one after the other. A loader draws from a stream of its own, which begins
+        as the program's and goes on from one reading to the next: that of the program stays."""
+        if isinstance(given, list):  # nothing is drawn
+            yield from (as_batch(one, self.alone) for one in given)
+            return
+        batches: Iterator[Any] | None = None
+        while True:
+            with INTERRUPTS:
+                outside = random_states()
+                try:
+                    self.stream()
+                    with INTERRUPTS.released():
+                        if batches is None:
+                            batches = iter(given)
+                        one = next(batches)
+                except StopIteration:
+                    return
+                finally:
+                    self.stream = random_states()
+                    outside()
+            yield as_batch(one, self.alone)
+
+    def tensors(self) -> list[Tensor | None]:
+        """Of the batches, where they are kept."""
+        leaves = tree_leaves(self.given) if self.listed else []
+        return [leaf for leaf in leaves if type(leaf) is Tensor]
+
+    # ------------------------------------------------------------------ cut along the examples
+
+    def find_layout(self, run: Callable[[Batch], T]) -> tuple[Batch, T] | None:
+        """Finds how batches are cut, by running some examples of the first, at least one fewer;
+        these, and what they gave: None for a loss that is no scalar."""
+        for layout in layouts(self.first, self.settings.batch_dim):
+            self.tried = max(1, min(CHECKED, layout.examples - 1))
+            given = None
+            try:
+                some = layout.cut(self.first, 0, self.tried)
+                given = some, run(some)
+            except NotScalar:
+                pass
+            except torch.OutOfMemoryError:
+                raise
+            except (MeasurementError, RuntimeError) as error:  # the network takes no such part
+                self.why_uncut = first_line(error)
+                if layout.examples > 1:
+                    continue
+            self.layout = layout
+            return given
+        return None
+
+    def layout_of(self, batch: Batch) -> Layout | None:
+        """How a batch is cut: as the first is."""
+        if self.layout is None or batch is self.first:
+            return self.layout
+        return next(layouts(batch, self.settings.batch_dim, self.layout.kind), None)
+
+    def require_layout(self, batch: Batch) -> Layout:
+        """The same, or ValueError."""
+        layout = self.layout_of(batch)
+        if layout is None:
+            raise MeasurementError(f"the batch cannot be cut into its examples ({self.why_uncut})")
+        return layout
+
+    def count(self, batch: Batch) -> int:
+        """The number of examples of a batch."""
+        layout = self.layout_of(batch)
+        if layout is None:
+            return count_examples(batch, self.settings.batch_dim)
+        return layout.examples
+
+    def some(self, batch: Batch, start: int, most: int) -> Batch:
+        """At most so many examples of a batch from one on; all where it cannot be cut."""
+        layout = self.layout_of(batch)
+        if layout is None or (start == 0 and most >= layout.examples):
+            return batch
+        return layout.cut(batch, start, min(start + most, layout.examples))
+
+    def few(self, most: int) -> Batch:
+        """The first examples of the first batch."""
+        return self.some(self.first, 0, most)
+
+    def spread(self, few: int) -> Batch:
+        """A few examples at even distances all over the data: of several batches where these are
+        listed and alike."""
+        if self.layout is None:
+            return self.first
+        if self.listed and len(self.given) > 1:
+            count = len(self.given)
+            some = min(few, count)
+            places = [(2 * k + 1) * count // (2 * some) for k in range(some)]
+            if (found := self._joined([self.given[i] for i in places], few)) is not None:
+                return found
+        return self.layout.spread(self.first, few)[0]
+
+    def _joined(self, batches: list[Batch], few: int) -> Batch | None:
+        """Some examples of each as one batch, where they fit together."""
+        found: Batch | None = None
+        for batch in batches:
+            layout = self.layout_of(batch)
+            if layout is None:
+                return None
+            some, _ = layout.spread(batch, max(1, few // len(batches)))
+            found = some if found is None else layout.joined(found, some)
+            if found is None:
+                return None
+        return found
+
+    # ------------------------------------------------------------------ with weights
 
     @property
-    def along_input(self) -> bool:
-        """Whether the examples were counted in the input."""
-        return self.kind < len(WAYS)
+    def examples(self) -> int:
+        return sum(self.counts)
 
-    def cut(self, batch: Batch, start: int, stop: int) -> Batch:
-        """Examples start to stop."""
-        return self._mapped(
-            batch, lambda t, dim, rows: t.narrow(dim, rows * start, rows * (stop - start))
-        )
+    def weighed(self) -> Iterator[tuple[Batch, float]]:
+        """Every batch with its share of the mean."""
+        for i, batch in enumerate(self):
+            weight = self.numbers[i] if self.numbers else self._weight(batch)
+            yield batch, weight / self.total
 
-    def _mapped(self, batch: Batch, part: Callable[[Tensor, int, int], Tensor]) -> Batch:
-        """part(leaf, dimension, rows of each example) of the leaves that are cut."""
-        leaves, spec = tree_flatten((batch.input, batch.target), _is_list)
-        for i, place in enumerate(self.places):
-            if place is None:
+    def _weight(self, part: Batch) -> float:
+        assert self.rule is not None
+        return self.rule(part)
+
+    def pieces(self, chunk: int | None) -> Iterator[Piece]:
+        """All batches, in pieces of at most `chunk` examples, with their weights."""
+        for i, (batch, share) in enumerate(self.weighed()):
+            if share == 0:
                 continue
-            leaf = leaves[i]
-            if isinstance(leaf, list):
-                leaves[i] = [leaf[k] for k in part(torch.arange(len(leaf)), *place).tolist()]
-            else:
-                leaves[i] = part(leaf, *place)
-        return Batch(*tree_unflatten(leaves, spec))
+            if chunk is None or chunk >= self.count(batch):
+                yield Piece((i, 0), batch, share)
+                continue
+            parts = list(self.require_layout(batch).pieces(batch, chunk))
+            sizes = [self._weight(part) for part in parts]
+            for k, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+                if size > 0:
+                    yield Piece((i, k), part, share * size / sum(sizes))
 
-    def doubled(self, batch: Batch) -> tuple[Batch, Layout]:
-        """All examples twice."""
-        return self.repeated(batch, 2), self._replace(examples=2 * self.examples)
-
-    def repeated(self, batch: Batch, copies: int) -> Batch:
-        """All examples, one copy of the batch after the other."""
-        return self._mapped(batch, lambda t, dim, rows: torch.cat([t] * copies, dim))
-
-    def joined(self, one: Batch, other: Batch) -> Batch | None:
-        """The examples of two batches that are cut alike; None where their shapes, or what belongs
-        to no example, differ."""
-        leaves, spec = tree_flatten((one.input, one.target), _is_list)
-        others, other_spec = tree_flatten((other.input, other.target), _is_list)
-        if spec != other_spec:
-            return None
-        for i, (place, a, b) in enumerate(zip(self.places, leaves, others, strict=True)):
-            try:
-                if place is None:
-                    same = torch.equal(a, b) if isinstance(a, Tensor) else bool(a == b)
-                    if not same:
-                        return None
-                else:
-                    leaves[i] = a + b if isinstance(a, list) else torch.cat([a, b], place[0])
-            except (RuntimeError, TypeError, ValueError):  # of torch, or of an object of the user's
-                return None
-        return Batch(*tree_unflatten(leaves, spec))
-
-    def rolled(self, batch: Batch) -> Batch:
-        """The last example first."""
-        return self._mapped(batch, lambda t, dim, rows: t.roll(rows, dim))
-
-    def pieces(self, batch: Batch, size: int) -> Iterator[Batch]:
-        """Pieces of at most `size` examples."""
-        for start in range(0, self.examples, size):
-            yield self.cut(batch, start, min(start + size, self.examples))
-
-    def mixed(self, batch: Batch, size: int) -> Iterator[tuple[Batch, Layout]]:
-        """Pieces of at most `size` examples from all over the batch, the same at every call: their
-        order may tell what they are."""
-        order = torch.randperm(self.examples, generator=torch.Generator().manual_seed(0))
-        for chosen in order.tensor_split(-(-self.examples // size)):
-            yield self.chosen(batch, chosen)
-
-    def spread(self, batch: Batch, size: int) -> tuple[Batch, Layout]:
-        """At most `size` examples at even distances."""
-        size = min(size, self.examples)
-        return self.chosen(batch, (2 * torch.arange(size) + 1) * self.examples // (2 * size))
-
-    def chosen(self, batch: Batch, which: Tensor) -> tuple[Batch, Layout]:
-        """The examples at these places."""
-
-        def part(t: Tensor, dim: int, rows: int) -> Tensor:
-            examples = t.unflatten(dim, (self.examples, rows))
-            return examples.index_select(dim, which.to(t.device)).flatten(dim, dim + 1)
-
-        return self._mapped(batch, part), self._replace(examples=len(which))
-
-
-def layouts(batch: Batch, batch_dim: int = 0, kind: int | None = None) -> Iterator[Layout]:
-    """Ways to cut a batch, the likeliest first, or the one of a kind: examples lie along
-    `batch_dim` of the first tensor of the input, or there are as many as the target has rows."""
-    counts: list[tuple[int, tuple[int, ...]]] = []
-    first = first_tensor(batch.input)
-    target = first_tensor(batch.target)
-    if first is not None and first.dim() > batch_dim:
-        count = first.shape[batch_dim]
-        if isinstance(count, int):  # else that of a nested tensor, which differs from row to row
-            counts.append((count, (batch_dim, 0)))
-    if target is not None:
-        counts.append((target.shape[0], (0, 1)))
-    leaves, _ = tree_flatten((batch.input, batch.target), _is_list)
-    inputs = len(tree_flatten(batch.input, _is_list)[0])
-    tried: set[tuple[Any, ...]] = set()
-    ways = [(*count, left_out) for count in counts for left_out in WAYS]
-    for number, (count, dims, left_out) in enumerate(ways):
-        places = []
-        for i, leaf in enumerate(leaves):
-            whole = i < inputs and leaf is not first and left_out(leaf, count)
-            places.append(None if whole else _place(leaf, count, dims, i >= inputs))
-        fits = kind in (None, number) and count > 0 and any(places[:inputs])
-        if fits and (count, *places) not in tried:
-            tried.add((count, *places))
-            yield Layout(count, tuple(places), number)
-
-
-def _nothing(leaf: Any, count: int) -> bool:
-    """Inputs that belong to no example: none."""
-    return False
-
-
-def _masks(leaf: Any, count: int) -> bool:
-    """Masks (B, B), one for all examples."""
-    return isinstance(leaf, Tensor) and leaf.shape == (count, count)
-
-
-def _others(leaf: Any, count: int) -> bool:
-    """All but the first, such as a table in which the first is looked up."""
-    return True
-
-
-WAYS = (_nothing, _masks, _others)
-
-
-def _place(leaf: Any, count: int, dims: Sequence[int], is_target: bool) -> tuple[int, int] | None:
-    if not isinstance(leaf, Tensor | list):
-        return None
-    shape = leaf.shape if isinstance(leaf, Tensor) else (len(leaf),)
-    for dim in dims:
-        if len(shape) > dim and shape[dim] == count:
-            return dim, 1
-    if is_target and shape and shape[0] % count == 0:
-        return 0, shape[0] // count
-    return None
-
-
-def _is_list(value: Any) -> bool:
-    """A list of numbers or texts, such as lengths, may have one for each example."""
-    plain = bool | int | float | str
-    return isinstance(value, list) and bool(value) and all(isinstance(v, plain) for v in value)
-
-
-def count_examples(batch: Batch, batch_dim: int = 0) -> int:
-    """Rows of the first tensor of the input, else of the target; 1 where there is none."""
-    for tree in (batch.input, batch.target):
-        first = first_tensor(tree)
-        if first is not None and first.dim() > batch_dim:
-            return first.shape[batch_dim]
-    return 1
-
-
-def count_labels(batch: Batch) -> int:
-    """Labels that are not ignored, or real numbers, of the first tensor of the target or of an
-    input called "labels"; 0 without one."""
-    labels = first_tensor(batch.target)
-    if batch.target is None and isinstance(batch.input, Mapping):
-        labels = batch.input.get("labels")
-    if not isinstance(labels, Tensor):
-        return 0
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        return labels.numel()
-    return int((labels != IGNORED).sum())
-
-
-def count_shifted(batch: Batch) -> int:
-    """As `count_labels`, without the first of each row, which the losses of causal language models
-    leave out."""
-    labels = batch.target
-    if batch.target is None and isinstance(batch.input, Mapping):
-        labels = batch.input.get("labels")
-    if not isinstance(labels, Tensor) or labels.dim() < 2:
-        return 0
-    return count_labels(Batch(None, labels[:, 1:]))
-
-
-def size_in_bytes(tree: Any) -> int:
-    """Of the tensors of a tree."""
-    return sum(t.numel() * t.element_size() for t in tree_leaves(tree) if isinstance(t, Tensor))
+    def compare_pass(self, kind: str, losses: Iterable[float], eps: float) -> None:
+        """Raises ValueError where the sum of the weighted losses of a pass over all data is not
+        that of the first pass of its kind: a loader may draw at random. eps: the largest of the
+        variables."""
+        now = math.fsum(losses)
+        first = self.passes.setdefault(kind, now)
+        if self.settings.check and abs(now - first) > 64 * eps * max(abs(first), FITTED):
+            text = CHANGED if self.listed else DRAWN
+            raise MeasurementError(text.format(first, now))

@@ -26,6 +26,7 @@ from runner.curvature.basics.errors import (
 from runner.curvature.basics.interrupts import INTERRUPTS
 from runner.curvature.basics.trees import tree_flatten_with_path, tree_leaves, tree_map
 from runner.curvature.basics.vectors import Images, Values, divided, joined
+from runner.curvature.function.batch import Batch, arguments_of, fresh
 from runner.curvature.function.context import (
     ONE_AT_A_TIME,
     modules_of,
@@ -33,7 +34,6 @@ from runner.curvature.function.context import (
     random_state,
     reseed,
 )
-from runner.curvature.function.data import Batch, arguments_of, fresh
 from runner.curvature.function.double import Record, double_precision, narrowing, widen
 from runner.curvature.function.layers import Pick, picked
 from runner.curvature.function.modes import Convolutions

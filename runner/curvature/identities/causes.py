@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from torch import Tensor, nn
 
 from runner.curvature.basics.errors import MeasurementError, some
+from runner.curvature.function.batch import Batch
 from runner.curvature.function.context import changes_gradients
-from runner.curvature.function.data import Batch
 from runner.curvature.function.function import Function, Point
 from runner.curvature.identities.derivatives import COPY, Outcome
 

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from runner.curvature.basics.vectors import Flat, Values, divided, dot, joined, norm
+from runner.curvature.function.batch import Batch
 from runner.curvature.function.context import counted
-from runner.curvature.function.data import Batch
 from runner.curvature.function.function import Evaluated, Function, Point, gradients, moved
 from runner.curvature.identities.comparison import Comparison, Difference, Rows
 

@@ -17,7 +17,7 @@ from runner.curvature.basics.errors import (
     second_derivatives,
 )
 from runner.curvature.basics.vectors import Flat, dot, joined, norm
-from runner.curvature.function.data import Batch
+from runner.curvature.function.batch import Batch
 from runner.curvature.function.double import LowestPrecision
 from runner.curvature.function.function import (
     NETWORK,

@@ -10,15 +10,15 @@ import torch
 
 from runner.curvature.basics.errors import EvaluationError, MeasurementError, first_line
 from runner.curvature.basics.vectors import dot
-from runner.curvature.function.data import (
+from runner.curvature.function.batch import (
     Batch,
     Layout,
     Rule,
-    Weights,
     count_examples,
     count_labels,
     count_shifted,
 )
+from runner.curvature.function.data import Weights
 from runner.curvature.function.function import Evaluated, Function, Point
 from runner.curvature.identities.causes import cause_of_mixing
 from runner.curvature.identities.derivatives import Outcome

@@ -3,6 +3,7 @@ the weights."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -13,12 +14,12 @@ from torch import Tensor, nn
 from runner.curvature.basics.errors import MeasurementError, require_counts
 from runner.curvature.basics.removed import refuse_removed_value
 from runner.curvature.basics.vectors import Values
-from runner.curvature.function.data import Batch, layouts
+from runner.curvature.function.batch import Batch, layouts
+from runner.curvature.function.data import CHECKED, Data, Settings
 from runner.curvature.function.function import Function, NotScalar, Point, gradients
 from runner.curvature.function.variables import Kinds, Perturbations, kind_of
 from runner.curvature.identities.verdicts import Verdicts
 from runner.curvature.identities.weights import adds_up
-from runner.curvature.products.batches import CHECKED, Data, Settings
 from runner.curvature.products.of_batch import PARTS
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -27,6 +28,8 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 }
 
 
+LOOKED_AT = 8
+"""Batches, and parts of each, that a loss may be infinite or undefined in before it is refused."""
 T = TypeVar("T")
 
 
@@ -180,14 +183,38 @@ def _recorded(function: Function, piece: Batch, see: Callable[[Tensor], T]) -> d
         return variables.record(forward, see)
 
 
-def find_sample(function: Function, data: Data, few: int, required: bool) -> None:
-    """Finds examples with a finite loss (see `Data.find_sample`), and accepts a loss of one value
-    for each example."""
+def find_sample(
+    function: Function, data: Data, few: int, required: bool
+) -> tuple[Batch, int] | None:
+    """A batch, and the first of a few of its examples whose loss is finite (not all of ignored
+    labels), and not zero where there are such. A loss of one value for each example is accepted.
+
+    Raises ValueError where none is finite and they are required."""
     try:
-        data.find_sample(few, required)
+        return _sample(function, data, few, required)
     except NotScalar:
         accept_rows(function, data, data.few(CHECKED))
-        data.find_sample(few, required)
+        return _sample(function, data, few, required)
+
+
+def _sample(function: Function, data: Data, few: int, required: bool) -> tuple[Batch, int] | None:
+    point = Point(function.variables.values)
+    value = math.nan
+    finite = None
+    for batch in itertools.islice(data, LOOKED_AT):
+        layout = data.layout_of(batch)
+        examples = 1 if layout is None else layout.examples
+        for start in range(0, examples, max(few, examples // LOOKED_AT)):
+            value = float(function.value(point, data.some(batch, start, few)))
+            if math.isfinite(value) and value != 0:
+                return batch, start
+            if math.isfinite(value) and finite is None:
+                finite = batch, start
+    if required and finite is None:
+        raise MeasurementError(
+            f"the loss is not finite ({value}): look at the weights and the data"
+        )
+    return finite
 
 
 def accept_rows(function: Function, data: Data, batch: Batch) -> None:

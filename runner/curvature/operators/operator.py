@@ -17,9 +17,10 @@ from runner.curvature.basics.interrupts import INTERRUPTS
 from runner.curvature.basics.precision import full_precision, needs_settings
 from runner.curvature.basics.symmetric import SymmetricOperator, columns_of
 from runner.curvature.basics.vectors import Flat, Values
+from runner.curvature.function.batch import Batch
 from runner.curvature.function.changes import Changes
 from runner.curvature.function.context import ONE_AT_A_TIME, unwritten
-from runner.curvature.function.data import Batch, as_batches
+from runner.curvature.function.data import CHECKED, Data, Settings, as_batches
 from runner.curvature.function.function import Function, Point
 from runner.curvature.function.layers import Pick, unwrapped
 from runner.curvature.function.variables import Parameters, Perturbations
@@ -43,7 +44,6 @@ from runner.curvature.operators.building import (
     require_weights,
 )
 from runner.curvature.operators.weighing import Weigher
-from runner.curvature.products.batches import CHECKED, Data, Settings
 from runner.curvature.products.kept import Graphs
 from runner.curvature.products.of_batch import Part
 from runner.curvature.products.planning import Plan
@@ -94,7 +94,9 @@ class FunctionOperator(SymmetricOperator):
         self.function = Function(self.module, self.loss, make(self.module), output, seed)
         self.verdicts = Verdicts(self.function, part, settings.check)
         self.compared = 0
-        self.data = Data(data, self.function, settings)
+        self.data = Data(data, loss is None, settings)
+        self.sampled: tuple[Batch, int] | None = self.data.first, 0
+        self.searched = False
         with self.function.prepared():
             own = self._plain_call()
             if isinstance(self.function.variables, Perturbations):
@@ -105,7 +107,7 @@ class FunctionOperator(SymmetricOperator):
                 own = None
             if own is None or self.data.tried == 1:  # one value may be a scalar or one for each
                 self._find_sample()
-            if settings.check and self.data.sampled is not None:
+            if settings.check and self.sampled is not None:
                 self._check_first_batch(own)
             self._prepare()
             if self.data.listed:
@@ -116,8 +118,7 @@ class FunctionOperator(SymmetricOperator):
         tables = [t for m in modules for t in (m._parameters, m._buffers)]
         self._tables = [table for table in tables if table]
         self._of_data = self.data.tensors()
-        eps = max(torch.finfo(t.dtype).eps for t in self.values.values())
-        self.changes = Changes(self._displaced_loss, self._tensors, first, eps, modules)
+        self.changes = Changes(self._displaced_loss, self._tensors, first, self.flat.eps, modules)
 
     def _weigh(self) -> float | None:
         """Sets the weights of the data; the loss near the weights, None where nothing is
@@ -144,7 +145,7 @@ class FunctionOperator(SymmetricOperator):
         self.dtype = self.flat.dtype
         self.device = self.flat.device
         self.vector_shape = torch.Size([self.flat.size])
-        if self.data.sampled is not None and self.settings.check:
+        if self.sampled is not None and self.settings.check:
             self._check_second_order()
         self.multiplication = Multiplication(Graphs(self.function, self.data, self.part, self.flat))
 
@@ -194,12 +195,19 @@ class FunctionOperator(SymmetricOperator):
         belongs to its own parameters. None where the loss is no scalar, or nothing is checked."""
         with unwritten(self.module):
             if self.settings.check:
-                return self.data.settle(lambda batch: own_parameters(self.function, batch))
-            self.data.settle(lambda batch: self.function.value(Point({}, own=True), batch))
+                return self.data.find_layout(lambda batch: own_parameters(self.function, batch))
+            self.data.find_layout(lambda batch: self.function.value(Point({}, own=True), batch))
             return None
 
     def _find_sample(self) -> None:
-        find_sample(self.function, self.data, TWINS, bool(self.settings.check))
+        """Looks for examples with a finite loss, on which the identities are then compared."""
+        self.searched = True
+        self.sampled = find_sample(self.function, self.data, TWINS, bool(self.settings.check))
+
+    def _sample(self, most: int) -> Batch:
+        """At most so many examples whose loss is finite."""
+        assert self.sampled is not None
+        return self.data.some(*self.sampled, most)
 
     def _check_second_order(self) -> None:
         outcomes = self._second_order(TWINS)
@@ -208,13 +216,13 @@ class FunctionOperator(SymmetricOperator):
             # that get no example, a contrastive loss of one pair
             self._find_sample()
             outcomes = []
-            if self.data.sampled is not None:
+            if self.sampled is not None:
                 outcomes = self._second_order(2 * TWINS)
         self.verdicts.take(outcomes)
 
     def _second_order(self, few: int) -> list[Outcome]:
         try:
-            return self._compared(self.data.spread(few))
+            return self._compared(self._sample(few) if self.searched else self.data.spread(few))
         except EvaluationError:  # a few alone have no loss: labels that number the whole batch
             return self._compared(self.data.first)
 
@@ -225,7 +233,7 @@ class FunctionOperator(SymmetricOperator):
 
     def _check_first_batch(self, plain: tuple[Batch, Own] | None) -> None:
         if plain is None:
-            batch = self.data.sample(CHECKED)
+            batch = self._sample(CHECKED)
             plain = batch, own_parameters(self.function, batch)
         self.verdicts.take(same_function(self.function, self.values, *plain))
 
@@ -238,7 +246,9 @@ class FunctionOperator(SymmetricOperator):
 
     def _displaced_loss(self) -> float:
         """Near the weights, where no term of it is zero."""
-        return self.data.loss(Point(displaced(self.function, self.values)))
+        point = Point(displaced(self.function, self.values))
+        pieces = self.data.pieces(self.data.evaluated)
+        return math.fsum(p.weight * float(self.function.value(point, p.batch)) for p in pieces)
 
     def _tensors(self) -> list[Tensor | None]:
         """Parameters and buffers, as they are in their places now, and data."""
@@ -307,7 +317,7 @@ class FunctionOperator(SymmetricOperator):
                 found = self.function.gradient(Point(self.values), piece.batch)
                 losses.append(piece.weight * float(found.loss))
                 total.add_(found.gradient, alpha=piece.weight)
-            self.data.compare_pass("gradient", losses)
+            self.data.compare_pass("gradient", losses, self.flat.eps)
         return total
 
     def batch_gradients(self) -> Iterator[tuple[int, float, Tensor]]:

@@ -8,12 +8,11 @@ from torch import nn
 
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.function.context import ONE_AT_A_TIME
-from runner.curvature.function.data import Weights
+from runner.curvature.function.data import Settings, Weights
 from runner.curvature.function.groups import GroupSpec
 from runner.curvature.function.layers import Nodes, Pick
 from runner.curvature.function.variables import Parameters, Perturbations
 from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
-from runner.curvature.products.batches import Settings
 from runner.curvature.products.of_batch import Part
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 
 from runner.curvature.basics.errors import MeasurementError, first_line
-from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.batch import Batch, Layout
+from runner.curvature.function.data import Data
 from runner.curvature.function.function import Function, NotScalar, Point
 from runner.curvature.identities.derivatives import displaced
 from runner.curvature.identities.verdicts import Verdicts
@@ -25,7 +26,6 @@ from runner.curvature.identities.weights import (
     verdict,
 )
 from runner.curvature.operators.building import accept_rows, require_dimension
-from runner.curvature.products.batches import Data
 
 ASK = (
     "batches differ in labels for each example, or differ in size and cannot be cut, and their "
@@ -79,7 +79,6 @@ class Weigher:
         fitting = self._fitting(cut)
         own = self._given_numbers()
         chosen = self._chosen(fitting, own)
-        data.examples = sum(data.counts)
         totals = {name: math.fsum(own[name]) for name in fitting}
         data.totals = {name: total for name, total in totals.items() if total > 0}
         data.total = data.totals[chosen.name]

@@ -17,10 +17,9 @@ from runner.curvature.basics.interrupts import INTERRUPTS
 from runner.curvature.basics.peak import allocations, free_memory
 from runner.curvature.basics.vectors import Flat, Values
 from runner.curvature.function.context import counted
-from runner.curvature.function.data import Batch
+from runner.curvature.function.data import Data, Piece
 from runner.curvature.function.function import NETWORK, Function, Point, leaves_of
 from runner.curvature.function.variables import Perturbations
-from runner.curvature.products.batches import Data, Piece
 from runner.curvature.products.of_batch import FactoredGraph, HessianGraph, Part
 from runner.curvature.products.planning import (
     FAST,
@@ -118,7 +117,7 @@ class Graphs:
                     made.graphs[piece.place] = graph
                 yield graph
             del graph
-        self.data.compare_pass(self.part, losses)
+        self.data.compare_pass(self.part, losses, self.flat.eps)
         if self.planned.keep:
             self.kept[copies] = made  # all or none: a product may be interrupted
 
@@ -180,8 +179,7 @@ class Graphs:
         return chosen if data.listed else chosen._replace(keep=False)
 
     def _piece(self, size: int) -> Piece:
-        batch: Batch = self.data.few(size)
-        return Piece((0, 0), batch, 1.0)
+        return Piece((0, 0), self.data.few(size), 1.0)
 
     def _made(self, made: Made, piece: Piece) -> Graph:
         """The graph of some examples."""

@@ -18,8 +18,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from runner.curvature.basics.errors import COMPLEX, MeasurementError
 from runner.curvature.basics.trees import tree_flatten, tree_unflatten
 from runner.curvature.basics.vectors import Images, Values, divided, joined
+from runner.curvature.function.batch import Batch
 from runner.curvature.function.context import has_python
-from runner.curvature.function.data import Batch
 from runner.curvature.function.function import (
     Function,
     Point,

@@ -13,7 +13,7 @@ from torch import Tensor
 from runner.curvature.basics.errors import MeasurementError
 from runner.curvature.basics.estimate import on_sphere
 from runner.curvature.basics.vectors import Flat, divided, joined, norm
-from runner.curvature.function.data import Batch
+from runner.curvature.function.batch import Batch
 from runner.curvature.function.double import Record, double_precision, narrowing, widen
 from runner.curvature.function.function import Point, leaves_of, moved
 from runner.curvature.graphs.blocks import BlockPart

@@ -19,7 +19,7 @@ from runner.curvature import (
     split_blocks,
 )
 from runner.curvature.basics.peak import allocations, free_memory
-from runner.curvature.function.data import Batch, layouts
+from runner.curvature.function.batch import Batch, layouts
 from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.products import planning
 from tests.bench.bench_memory import peak
