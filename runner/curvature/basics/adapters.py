@@ -4,8 +4,8 @@ libraries."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -28,7 +28,46 @@ ORDINARY = 60
 """Products below 2**60 and above 2**-60 are taken as they are; others are scaled by a power of
 two."""
 
-Product = Callable[[Tensor], Tensor]
+
+class Operator(Protocol):
+    """A real symmetric matrix, known by its products: what every estimator takes.
+
+    shape: (n, n). dtype, device: of vectors and products; without them float64 on the CPU. `@`: the
+    product with a vector (n,). An operator that has `sizes`, of its groups, takes k columns (n, k)
+    as well, and estimators then multiply several vectors at once.
+
+    `ParameterOperator`, `LayerOperator`, tensors and operators of curvlinops are such operators;
+    so is a class of a few lines around another one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from runner.curvature import trace_estimate
+    >>> class Shifted:
+    ...     dtype, device = torch.float64, torch.device("cpu")
+    ...     def __init__(self, operator, shift):
+    ...         self.operator, self.shape, self.shift = operator, operator.shape, shift
+    ...     def __matmul__(self, vector):
+    ...         return self.operator @ vector + self.shift * vector
+    >>> trace_estimate(Shifted(torch.zeros(3, 3).double(), 2.0)).value
+    6.0
+    """
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __matmul__(self, other: Tensor, /) -> Tensor: ...
+
+
+Matrix: TypeAlias = Operator | np.ndarray | LinearOperator
+"""What estimators take: an operator, or a matrix or an operator of numpy and scipy, for which there
+are adapters."""
 
 
 class NotFiniteError(ArithmeticError):
@@ -38,26 +77,28 @@ class NotFiniteError(ArithmeticError):
 class Symmetric:
     """n, dtype, device and products of `operator`, counted in `products`.
 
-    operator: a ParameterOperator or LayerOperator; a symmetric tensor or array; an operator of
-    scipy, curvlinops or hessian-eigenthings; anything else with `shape` (or `size`) and `@` or
-    `matvec` of a tensor (n,). What `rows` returns times 2**exponent is the product, so that squares
-    stay in range whatever the scale of the operator. Raises ValueError for anything else, and for a
-    shape that is not square.
+    operator: an `Operator`, or what `as_operator` makes one of. What `rows` returns times
+    2**exponent is the product, so that squares stay in range whatever the scale of the operator.
+    Raises ValueError for anything else, and for a shape that is not square.
     """
 
-    def __init__(self, operator: Any) -> None:
+    def __init__(self, operator: Matrix) -> None:
         self.products = 0
         self.exponent = 0
         self._scaled = False
         self._first_size = 0.0
         self._compared = False
-        self._apply, shape, self.dtype, self.device, self._several = _products(operator)
-        if hasattr(operator, "refuse_changes"):  # weights, data or numbers that a network reads
-            operator.refuse_changes()
+        self._operator = as_operator(operator)
+        refuse_changes = getattr(operator, "refuse_changes", None)
+        if refuse_changes is not None:  # weights, data or numbers that a network reads
+            refuse_changes()
         self.reason = str(getattr(operator, "reason", ""))
+        shape = tuple(self._operator.shape)
         if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
-            raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
+            raise ValueError(f"expected a symmetric operator, found shape {shape}")
         self.size = int(shape[0])
+        self.dtype = self._operator.dtype
+        self.device = self._operator.device
         self.wide = torch.promote_types(self.dtype, torch.float32)  # of bases: half is not enough
         self.allowed_skew = _allowed_skew(self.dtype)
 
@@ -120,11 +161,12 @@ class Symmetric:
     def _raw(self, vectors: Tensor) -> Tensor:
         self.products += len(vectors)
         given = vectors.to(self.device, self.dtype)
-        if self._several and len(given) > 1:
-            return self._apply(given.mT).mT.to(self.device, copy=True)
+        if self._operator.several and len(given) > 1:
+            return self._operator.product(given.mT).mT.to(self.device, copy=True)
         images = torch.empty_like(given)
         for image, v in zip(images.unbind(), given.unbind(), strict=True):
-            image.copy_(self._apply(v))  # an operator may use the memory of its result again
+            # copied: an operator may use the memory of its result again
+            image.copy_(self._operator.product(v))
         return images
 
     def gaussian(self, count: int, generator: torch.Generator) -> Tensor:
@@ -164,7 +206,7 @@ def _times_power(values: Tensor, exponent: int) -> Tensor:
     return values * 2.0**half * 2.0 ** (exponent - half)
 
 
-def as_linear_operator(operator: Any) -> LinearOperator:
+def as_linear_operator(operator: Matrix | Symmetric) -> LinearOperator:
     """The operator for scipy, in float64: scipy.sparse.linalg.eigsh, cg, svds and the like."""
     symmetric = operator if isinstance(operator, Symmetric) else Symmetric(operator)
 
@@ -204,8 +246,20 @@ def _refuse_skew(matrix: Any, allowed: float = SKEW) -> None:
         raise ValueError("expected a symmetric matrix, found one that differs from its transpose")
 
 
-def _products(operator: Any) -> tuple[Product, Any, torch.dtype, torch.device, bool]:
-    """Product, shape, dtype, device, and whether it is known to take columns (n, k)."""
+class Adapted(NamedTuple):
+    """An `Operator` made of its parts. several: whether the product takes columns (n, k)."""
+
+    product: Callable[[Tensor], Tensor]
+    shape: Sequence[int]
+    dtype: torch.dtype
+    device: torch.device
+    several: bool
+
+
+def as_operator(operator: Any) -> Adapted:
+    """Of an `Operator`; a symmetric matrix of torch, numpy or scipy; an operator of scipy or
+    hessian-eigenthings; anything else with `shape` (or `size`) and `@` or `matvec` of a tensor
+    (n,)."""
     if "complex" in str(getattr(operator, "dtype", "")):
         raise ValueError(
             "expected a real operator, found complex numbers: use [[Re, -Im], [Im, Re]]"
@@ -219,7 +273,7 @@ def _products(operator: Any) -> tuple[Product, Any, torch.dtype, torch.device, b
     if isinstance(operator, LinearOperator):
         return _of_scipy(operator)
     product = getattr(operator, "__matmul__", getattr(operator, "matvec", None))
-    shape = getattr(operator, "shape", 2 * (getattr(operator, "size", None),))
+    shape: Any = getattr(operator, "shape", 2 * (getattr(operator, "size", None),))
     if product is None or None in shape:
         raise ValueError(
             "expected an operator with shape and @ (or matvec), or a symmetric matrix, found "
@@ -229,18 +283,18 @@ def _products(operator: Any) -> tuple[Product, Any, torch.dtype, torch.device, b
     if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         dtype = torch.float64
     several = hasattr(operator, "__matmul__") and hasattr(operator, "sizes")
-    return product, shape, dtype, getattr(operator, "device", torch.device("cpu")), several
+    return Adapted(product, shape, dtype, getattr(operator, "device", torch.device("cpu")), several)
 
 
-def _of_tensor(operator: Tensor) -> tuple[Product, Any, torch.dtype, torch.device, bool]:
+def _of_tensor(operator: Tensor) -> Adapted:
     matrix = operator.detach() if operator.is_floating_point() else operator.double()
     square = matrix.dim() == 2 and matrix.shape == matrix.mT.shape and matrix.numel() > 0
     if square and matrix.layout == torch.strided:
         _refuse_skew(matrix)
-    return matrix.__matmul__, matrix.shape, matrix.dtype, matrix.device, True
+    return Adapted(matrix.__matmul__, matrix.shape, matrix.dtype, matrix.device, True)
 
 
-def _of_scipy(operator: LinearOperator) -> tuple[Product, Any, torch.dtype, torch.device, bool]:
+def _of_scipy(operator: LinearOperator) -> Adapted:
     dtype = torch.float64
     if operator.dtype == np.float32:
         dtype = torch.float32
@@ -248,4 +302,4 @@ def _of_scipy(operator: LinearOperator) -> tuple[Product, Any, torch.dtype, torc
     def product(v: Tensor) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(operator @ v.numpy()))
 
-    return product, operator.shape, dtype, torch.device("cpu"), True
+    return Adapted(product, operator.shape, dtype, torch.device("cpu"), True)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.adapters import Symmetric
+from runner.curvature.basics.adapters import Matrix, Symmetric
 
 
-def as_curvlinops(operator: Any) -> Any:
+def as_curvlinops(operator: Matrix) -> Any:
     """The operator as a linear operator of curvlinops (version 3), in its own dtype and on its own
     device.
 
@@ -49,7 +49,7 @@ def as_curvlinops(operator: Any) -> Any:
     if layout is not None:
         shapes = [tuple(p.shape) for p in layout.parameters.values()]
 
-    class Operator(PyTorchLinearOperator):
+    class CurvlinopsOperator(PyTorchLinearOperator):
         SELF_ADJOINT = True
         device = symmetric.device
         dtype = symmetric.dtype
@@ -62,7 +62,7 @@ def as_curvlinops(operator: Any) -> Any:
                 for piece, c in zip(images.split(self._in_shape_flat), columns, strict=True)
             ]
 
-        def _adjoint(self) -> Operator:
+        def _adjoint(self) -> CurvlinopsOperator:
             return self
 
-    return Operator(shapes, shapes)
+    return CurvlinopsOperator(shapes, shapes)

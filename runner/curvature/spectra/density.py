@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import max_pool1d, pad
 from torch.nn.utils.rnn import pad_sequence
 
-from runner.curvature.basics.adapters import Symmetric, own_generator
+from runner.curvature.basics.adapters import Matrix, Symmetric, own_generator
 from runner.curvature.basics.errors import require_counts
 from runner.curvature.basics.estimate import full, numbers
 from runner.curvature.basics.plots import plot_band
@@ -99,7 +99,7 @@ class SpectralDensity(TensorResult):
 
 @refuses_removed
 def spectral_density(  # noqa: PLR0913 (public: each is an option)
-    operator: Any,
+    operator: Matrix,
     probes: int = PROBES,
     steps: int = STEPS,
     *,

@@ -6,12 +6,12 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.adapters import Symmetric, own_generator
+from runner.curvature.basics.adapters import Matrix, Symmetric, own_generator
 from runner.curvature.basics.errors import MeasurementError, require_counts
 from runner.curvature.basics.estimate import full, numbers
 from runner.curvature.basics.plots import plot_values
@@ -100,7 +100,7 @@ class Eigenpairs(Estimated, TensorResult):
 
 @refuses_removed
 def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
-    operator: Any,
+    operator: Matrix,
     k: int,
     which: Which = "largest",
     *,

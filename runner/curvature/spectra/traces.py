@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.adapters import Symmetric, even_steps, own_generator
+from runner.curvature.basics.adapters import Matrix, Symmetric, even_steps, own_generator
 from runner.curvature.basics.errors import require_counts
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.result import Result
@@ -50,7 +50,7 @@ class TraceEstimate(Result):
 
 @refuses_removed
 def trace_estimate(
-    operator: Any,
+    operator: Matrix,
     products: int = 60,
     method: TraceMethod = "auto",
     *,
@@ -63,7 +63,7 @@ def trace_estimate(
     ----------
     operator
         Any symmetric operator: `ParameterOperator`, `LayerOperator`, a matrix, an operator of scipy
-        or curvlinops, or an object with `shape` and `@`.
+        or curvlinops, or an object with `shape` and `@`: see `basics.adapters.Operator`.
     products
         Number of products, at least 4. With n or more of them the trace is exact.
     method

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.adapters import Symmetric, even_steps, own_generator
+from runner.curvature.basics.adapters import Matrix, Symmetric, even_steps, own_generator
 from runner.curvature.basics.errors import require_counts
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.result import Interval
@@ -35,7 +34,7 @@ class UpperBound(Interval):
 
 @refuses_removed
 def upper_bound_estimate(
-    operator: Any,
+    operator: Matrix,
     probes: int = 40,
     *,
     generator: torch.Generator | None = None,

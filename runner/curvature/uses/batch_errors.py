@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.adapters import Symmetric, own_generator
+from runner.curvature.basics.adapters import Matrix, Symmetric, own_generator
 from runner.curvature.basics.errors import MeasurementError, require_counts
 from runner.curvature.basics.estimate import numbers
 from runner.curvature.basics.removed import refuses_removed
@@ -65,10 +65,10 @@ class BatchEstimate(Estimated):
 
 @refuses_removed
 def batch_errors(
-    operators: Iterable[Any],
+    operators: Iterable[Matrix],
     *,
     weights: Sequence[float] | None = None,
-    gauss_newton: Iterable[Any] = (),
+    gauss_newton: Iterable[Matrix] = (),
     eigenvalues: int = 1,
     products: int = 20,
     generator: torch.Generator | None = None,
