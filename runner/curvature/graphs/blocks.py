@@ -25,7 +25,7 @@ from torch import Tensor
 from runner.curvature.graphs.checks import checked_evaluation
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.derivatives import Evaluation, evaluate, require_floating
-from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements, plan_chunk
+from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements, require_room
 from runner.curvature.graphs.routing import Blocks, Reach, Router, add_gauss_newton, add_tensor_part
 from runner.curvature.graphs.state import differentiable, undisturbed
 
@@ -160,14 +160,15 @@ def _chunk(
     reserved = 0
     if not by_autograd.isdisjoint(reach.backwards):
         reserved = budget // 4
-    plan = dag, sizes, reach.measured, len(output), output.element_size(), budget, per_example
-    try:
-        chunk = plan_chunk(*plan, kept, reserved)
-    except ValueError:
-        kept = min(kept, 2)  # room for a third set, the sums, is not needed
-        chunk = plan_chunk(*plan, kept, reserved)
-    working, result = exact_elements(dag, sizes, reach.measured, per_example, kept)
-    evaluation.replica_elements = max(0, budget // output.element_size() - result - chunk * working)
+    itemsize = output.element_size()
+    room = (budget - reserved) // itemsize
+    least = len(output) if per_example else 1
+    need = exact_elements(dag, sizes, reach.measured, per_example, kept)
+    if need.fit(room) < least:  # room for a third set, the sums, is not needed
+        need = exact_elements(dag, sizes, reach.measured, per_example, min(kept, 2))
+    require_room(need, least, itemsize, budget - reserved)
+    chunk = min(len(output), need.fit(room))
+    evaluation.replica_elements = max(0, budget // itemsize - need.results - chunk * need.each)
     return chunk
 
 

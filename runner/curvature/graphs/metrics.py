@@ -47,7 +47,7 @@ from runner.curvature.graphs.derivatives import (
     require_floating,
 )
 from runner.curvature.graphs.factors import OutputFactors, PerturbedNetwork, TensorPart
-from runner.curvature.graphs.memory import MEMORY_BUDGET, plan_chunk
+from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements
 from runner.curvature.graphs.state import differentiable, undisturbed
 from runner.curvature.operators.users import LayerOperator
 from runner.curvature.pairs.by_products import ProductMetrics
@@ -233,9 +233,7 @@ def exact_price(
     sizes = {v: evaluation.size(v) for v in evaluation.values}
     examples = len(evaluation.values[INPUT])
     itemsize = evaluation.values[dag.output].element_size()
-    try:
-        plan_chunk(dag, sizes, names, examples, itemsize, memory_budget, kept=2)
-    except ValueError:
+    if not exact_elements(dag, sizes, names, kept=2).fit(memory_budget // itemsize):
         return math.inf
     place = {name: i for i, name in enumerate((INPUT, *dag.order))}
     first = min(place[v] for v in names)

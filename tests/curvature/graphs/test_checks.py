@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import runner.curvature as rc
-from runner.curvature.graphs.memory import exact_elements, plan_chunk
+from runner.curvature.graphs.memory import exact_elements, require_room
 from tests.curvature.cases import (
     MIXING,
     Swish,
@@ -108,18 +108,15 @@ def test_groups_that_leave_numbers_out_are_refused():
 def test_chunks_shrink_with_the_budget():
     dag = make("chain").dag
     sizes, nodes = {"input": 5, "a": 4, "b": 6, "c": 3, "out": 4}, dag.order
-    working, result = exact_elements(dag, sizes, nodes)
-
-    def planned(examples, less=0, **options):
-        budget = 8 * (result + examples * working) - less
-        return plan_chunk(dag, sizes, nodes, 10, 8, budget, **options)
-
-    assert planned(3) == 3
-    assert planned(300) == 10
+    need = exact_elements(dag, sizes, nodes)
+    budget = need.results + 3 * need.each
+    assert [need.fit(budget - less) for less in (0, 1)] == [3, 2]
+    assert need.fit(need.results - 1) == 0
+    require_room(need, 3, 8, 8 * budget)
     with refusal("over the budget"):
-        planned(1, less=1)
+        require_room(need, 4, 8, 8 * budget)
     with refusal("over the budget"):
-        planned(3, per_example=True)
+        require_room(exact_elements(dag, sizes, nodes, per_example=True), 3, 8, 8 * budget)
 
 
 def attend(h):

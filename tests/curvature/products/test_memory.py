@@ -20,7 +20,7 @@ from runner.curvature import (
 )
 from runner.curvature.basics.peak import allocations, free_memory
 from runner.curvature.function.batch import Batch, layouts
-from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements, plan_chunk
+from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements, require_room
 from runner.curvature.products import planning
 from tests.bench.bench_memory import peak
 from tests.bench.machine import operations
@@ -154,9 +154,10 @@ def test_a_deep_wide_network_is_streamed_within_the_default_budget_or_says_what_
     dag = Dag.from_sequential([torch.tanh] * 51)
     sizes = {"input": 256, **{v: 256 for v in dag.order}, dag.output: 10}
     for kept, least in ((1, 8), (2, 4)):
-        assert least <= plan_chunk(dag, sizes, dag.order, 32, 4, MEMORY_BUDGET, kept=kept) < 32
+        need = exact_elements(dag, sizes, dag.order, kept=kept)
+        assert least <= need.fit(MEMORY_BUDGET // 4) < 32
     with refusal(r"need 1\.01 GiB, over the budget of 1 GiB"):
-        plan_chunk(dag, sizes, dag.order, 32, 4, MEMORY_BUDGET)
+        require_room(exact_elements(dag, sizes, dag.order), 1, 4, MEMORY_BUDGET)
 
 
 def test_the_split_keeps_two_sets_where_three_do_not_fit():
@@ -166,10 +167,11 @@ def test_the_split_keeps_two_sets_where_three_do_not_fit():
     )
     x, y = normal(4, 16), torch.randint(16, (4,))
     sizes = dict.fromkeys(("input", *dag.order), 16)
-    working, result = exact_elements(dag, sizes, dag.order, kept=2)
-    budget = 8 * (result + 2 * working)
+    need = exact_elements(dag, sizes, dag.order, kept=2)
+    budget = 8 * (need.results + 2 * need.each)
     with refusal("over the budget"):
-        plan_chunk(dag, sizes, dag.order, 4, 8, 8 * (result + working), kept=3)
+        less = 8 * (need.results + need.each)
+        require_room(exact_elements(dag, sizes, dag.order), 1, 8, less)
     whole, cut = (split_blocks(dag, x, y, memory_budget=b) for b in (MEMORY_BUDGET, budget))
     for part in ("total", "gauss_newton", "tensor"):
         assert relative_error(getattr(cut, part), getattr(whole, part)) < 1e-12
