@@ -286,39 +286,40 @@ class _Search(Method[Eigenpairs]):
         return self._pairs(values[best].cpu(), vectors[:, best], none, True)
 
     def search(self) -> Iterator[None]:
-        while not self.finished:
-            if self.symmetric.size - self.symmetric.products < self.space.block:
-                return
-            yield
-            self._step()
-
-    def _step(self) -> None:
         space = self.space
-        space.expand()
-        whole = space.block == 0
-        if not (whole or space.full or self._due()):
-            return
-        values, vectors, residuals = space.ritz(self._order)
-        self.finished = whole
-        self.scale = max(self.scale, float(values.abs().max()))
-        self._wait(residuals)
-        if not whole and self._converged(values, residuals):
-            if self.searched == 1 or self._gained(values) < self.searched:
+        while self.symmetric.size - self.symmetric.products >= space.block:
+            yield
+            space.expand()
+            whole = space.block == 0
+            if not (whole or space.full or self._due()):
+                continue
+            values, vectors, residuals = space.ritz(self._order)
+            self.scale = max(self.scale, float(values.abs().max()))
+            self._wait(residuals)
+            if whole:
                 self.finished = True
                 return
-            self.known = values[: self.k]
-            self.least = max(self.least, int(SHARE * self._steps()))
-            self.searched = 2 * self.searched
-            if space.most < self.symmetric.size:
-                space.anew(values, vectors, self.k, self.searched)
-            else:
-                space.widen(self.searched)
-            self.round_start = self.symmetric.products
-            self.look_again = 0
-            self.planned = min(self.symmetric.size, self.planned + self.least * self.searched)
-        elif space.full:
-            kept = self.k + (space.most - self.k) // 2
-            space.restart(values, vectors, max(1, min(kept, space.most - space.block)))
+            if self._converged(values, residuals):
+                if self.searched == 1 or self._gained(values) < self.searched:
+                    self.finished = True
+                    return
+                self._look_for_copies(values, vectors)
+            elif space.full:
+                kept = self.k + (space.most - self.k) // 2
+                space.restart(values, vectors, max(1, min(kept, space.most - space.block)))
+
+    def _look_for_copies(self, values: Tensor, vectors: Tensor) -> None:
+        """Begins a round with twice as many vectors: all of these have found copies of values."""
+        self.known = values[: self.k]
+        self.least = max(self.least, int(SHARE * self._steps()))
+        self.searched = 2 * self.searched
+        if self.space.most < self.symmetric.size:
+            self.space.anew(values, vectors, self.k, self.searched)
+        else:
+            self.space.widen(self.searched)
+        self.round_start = self.symmetric.products
+        self.look_again = 0
+        self.planned = min(self.symmetric.size, self.planned + self.least * self.searched)
 
     def _due(self) -> bool:
         """Whether to look at the Ritz values: a decade of a residual takes more than two steps."""
