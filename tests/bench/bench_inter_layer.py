@@ -22,7 +22,8 @@ from torch import Tensor
 
 from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.curvature import Dag, LayerOperator, graph_metrics
-from runner.curvature.pairs.measurements import ExactMetrics, metrics_from_blocks
+from runner.curvature.graphs.metrics import metrics_from_blocks
+from runner.curvature.pairs.measurements import ExactMetrics
 from runner.curvature.pairs.ratios import Asked
 from runner.models.architectures import mlp
 from runner.models.resnet import resnet18

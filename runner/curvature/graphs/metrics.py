@@ -28,7 +28,7 @@ product."""
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from itertools import combinations_with_replacement
 
 import torch
@@ -51,7 +51,7 @@ from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements
 from runner.curvature.graphs.state import differentiable, undisturbed
 from runner.curvature.operators.users import LayerOperator
 from runner.curvature.pairs.by_products import ProductMetrics
-from runner.curvature.pairs.measurements import ExactMetrics, Metrics, metrics_of_blocks
+from runner.curvature.pairs.measurements import ExactMetrics, metrics_of_blocks
 from runner.curvature.pairs.probes import SWEPT
 from runner.curvature.pairs.ratios import (
     MOST_PROBES,
@@ -151,13 +151,9 @@ def graph_metrics(
     names, wanted = _asked(dag, nodes, pairs)
     x, y = differentiable(x=x, y=y)
     asked = Asked(wanted, relative_error, own_generator(generator), ranks)
-
-    def choose(asked: Asked) -> Measurement:
-        evaluation = checked_evaluation(dag, x, y) if check else evaluate(dag, x)
-        require_floating(evaluation.values, names)
-        return _cheapest(dag, x, y, evaluation, names, asked, memory_budget)
-
-    return Metrics(asked, choose).run(progress)
+    evaluation = checked_evaluation(dag, x, y) if check else evaluate(dag, x)
+    require_floating(evaluation.values, names)
+    return _cheapest(dag, x, y, evaluation, names, asked, memory_budget).run(progress)
 
 
 def _cheapest(
@@ -193,7 +189,11 @@ def _cheapest(
         operator = LayerOperator(
             module, dag.loss, (x, y), names, memory_budget=memory_budget, check=False
         )
-        return ProductMetrics(operator, tensor, asked)
+
+        def bent(w: str, z: Tensor, _: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {v: tensor.scale * t.double() for v, t in tensor.apply({w: z}).items()}
+
+        return ProductMetrics(operator, bent, asked)
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
     if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
         raise ValueError(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from runner.curvature.basics.estimate import on_sphere
-from runner.curvature.basics.symmetric import Pair
+from runner.curvature.basics.symmetric import Pair, SymmetricOperator
 from runner.curvature.pairs.probes import MAX_STEPS, SWEPT, Probes
 from runner.curvature.pairs.ratios import Asked, Measured, Square, spectral_norm
 from runner.curvature.pairs.singular_values import partner
@@ -20,24 +19,8 @@ WITHOUT_FACTORS = 30
 """Probes on each node to begin with: the Gauss-Newton part is estimated, too."""
 
 
-class OfNodes(Protocol):
-    """A matrix over nodes, as products with directions by node."""
-
-    def apply(self, directions: Mapping[str, Tensor]) -> Mapping[str, Tensor]: ...
-
-
-class Whole(OfNodes, Protocol):
-    """H."""
-
-    sizes: dict[str, int]
-    dtype: torch.dtype
-    device: torch.device
-
-
-class Rest(OfNodes, Protocol):
-    """What the Gauss-Newton part leaves of H, in units of `scale`."""
-
-    scale: float
+Bent = Callable[[str, Tensor, Mapping[str, Tensor]], Mapping[str, Tensor]]
+"""(w, directions on w, their images by H) -> their images by the tensor part H - GN, float64."""
 
 
 class ProductMetrics(Probes):
@@ -51,7 +34,7 @@ class ProductMetrics(Probes):
     power = 1.0
     method = "products"
 
-    def __init__(self, operator: Whole, tensor: Rest, asked: Asked) -> None:
+    def __init__(self, operator: SymmetricOperator, tensor: Bent, asked: Asked) -> None:
         super().__init__(asked, operator.sizes, operator.dtype)
         self.operator = operator
         self.tensor = tensor
@@ -76,10 +59,12 @@ class ProductMetrics(Probes):
     def known(self, pair: Pair) -> bool:
         return pair in self._exact or pair in self.samples
 
-    def times(self, w: str, directions: Tensor) -> Mapping[str, Tensor]:
+    def _images(self, w: str, directions: Tensor) -> Mapping[str, Tensor]:
         self.multiplied[w] += len(directions)
-        images = self.operator.apply({w: directions.to(self.operator.dtype)})
-        return {v: image.double() for v, image in images.items()}
+        return self.operator.apply({w: directions.to(self.operator.dtype)})
+
+    def times(self, w: str, directions: Tensor) -> Mapping[str, Tensor]:
+        return {v: image.double() for v, image in self._images(w, directions).items()}
 
     def drawn(self, w: str) -> int:
         return self._drawn[w]
@@ -96,15 +81,15 @@ class ProductMetrics(Probes):
             pieces = drawn.split(self.asked.together or count)
         for probes in pieces:
             yield
-            total = self.times(w, probes)
-            bent = self.tensor.apply({w: probes})
+            images = self._images(w, probes)
+            bent = self.tensor(w, probes, images)
+            total = {v: image.double() for v, image in images.items()}
             if self.asked.ranks and not self._drawn[w]:
                 self.spaces.know(w, probes, total)
             self._drawn[w] += len(probes)
             for pair in (pair for pair in self.pairs if w in pair):
                 v = partner(pair, w)
-                tensor = self.tensor.scale * bent[v].double()
-                parts = (total[v], total[v] - tensor, tensor)
+                parts = (total[v], total[v] - bent[v], bent[v])
                 squares = [part.square().sum(1) for part in parts]
                 if exact:
                     whole, smooth, bend = (Square(float(square.sum())) for square in squares)

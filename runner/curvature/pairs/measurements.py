@@ -1,4 +1,4 @@
-"""Measurements of pairs of nodes from their blocks, and by a way that the first step chooses."""
+"""Measurements of pairs of nodes from their blocks."""
 
 from __future__ import annotations
 
@@ -36,32 +36,7 @@ def metrics_of_blocks(
         if asked.ranks:
             sigma = spectral_norm(blocks[0], v == w)
         measured[v, w] = Measured(total, gauss_newton, tensor, sigma, 0.0, products)
-    return pair_metrics(measured, asked.pairs, scale, eps, "exact blocks")
-
-
-class Metrics(Measurement):
-    """By a way that the first step chooses."""
-
-    way: Measurement | None = None
-
-    def __init__(self, asked: Asked, choose: Callable[[Asked], Measurement]) -> None:
-        super().__init__(asked)
-        self.choose = choose
-
-    @property
-    def products(self) -> int:  # type: ignore[override]
-        return 0 if self.way is None else self.way.products
-
-    def steps(self) -> Iterator[None]:
-        yield
-        self.way = self.choose(self.asked)
-        self.planned = self.way.planned
-        yield from self.way.steps()
-
-    def result(self) -> InterLayerMetrics | None:
-        if self.way is None:
-            return None
-        return self.way.result()
+    return pair_metrics(measured, asked.pairs, scale, eps, "exact blocks", asked.no_gap)
 
 
 class ExactMetrics(Measurement):

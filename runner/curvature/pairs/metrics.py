@@ -9,25 +9,20 @@ asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from runner.curvature.basics.adapters import own_generator
 from runner.curvature.basics.errors import MeasurementError, first_line
-from runner.curvature.basics.estimate import Estimate
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.symmetric import Pair
 from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.pairs.by_products import WITHOUT_FACTORS, ProductMetrics
-from runner.curvature.pairs.measurements import (
-    ExactMetrics,
-    Metrics,
-    metrics_of_blocks,
-)
+from runner.curvature.pairs.measurements import ExactMetrics, metrics_of_blocks
 from runner.curvature.pairs.probes import SWEPT
-from runner.curvature.pairs.ratios import Asked, InterLayerMetrics, Measurement, require_error
+from runner.curvature.pairs.ratios import Asked, InterLayerMetrics, require_error
 
 FEW_COLUMNS = 512
 """Columns that are always multiplied all: the answer is then exact."""
@@ -115,42 +110,22 @@ def inter_layer_metrics(
     together = 0
     if not ranks:
         together = max(1, int(room / VECTORS))
-    asked = Asked(pairs, error, own_generator(generator), ranks, together)
-    smooth, why = _gauss_newton(operator)
-
-    def choose(asked: Asked) -> Measurement:
-        used = list(dict.fromkeys(u for pair in asked.pairs for u in pair))
-        columns = sum(operator.sizes[u] for u in used)
-        by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
+    smooth, no_gap = _gauss_newton(operator)
+    asked = Asked(pairs, error, own_generator(generator), ranks, together, no_gap)
+    used = list(dict.fromkeys(u for pair in pairs for u in pair))
+    columns = sum(operator.sizes[u] for u in used)
+    by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
+    if columns <= max(by_probes, FEW_COLUMNS) and 6 * columns <= room:
         cost = columns if smooth is None else 2 * columns
-        if columns <= max(by_probes, FEW_COLUMNS) and 6 * columns <= room:
-            return ExactMetrics(asked, cost, _exact(operator, smooth, used, asked))
-        whole = _Whole(operator)
-        tensor = _Tensor(whole, smooth)
-        return ProductMetrics(whole, tensor, asked)
+        return ExactMetrics(asked, cost, _exact(operator, smooth, used, asked)).run(progress)
 
-    return _OfOperator(asked, choose, operator, why).run(progress)
+    def tensor(w: str, directions: Tensor, images: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if smooth is None:
+            return {v: torch.zeros_like(total) for v, total in images.items()}
+        flat = smooth.apply({w: directions})
+        return {v: (total - flat[v]).double() for v, total in images.items()}
 
-
-class _OfOperator(Metrics):
-    """Of an operator. no_gap: why there is no gap, "" where there is one."""
-
-    def __init__(
-        self,
-        asked: Asked,
-        choose: Callable[[Asked], Measurement],
-        operator: FunctionOperator,
-        no_gap: str,
-    ) -> None:
-        super().__init__(asked, choose)
-        self.operator = operator
-        self.no_gap = no_gap
-
-    def result(self) -> InterLayerMetrics | None:
-        found = super().result()
-        if found and self.no_gap:
-            return _without_gap(found, self.no_gap)
-        return found
+    return ProductMetrics(operator, tensor, asked).run(progress)
 
 
 def _gauss_newton(operator: FunctionOperator) -> tuple[FunctionOperator | None, str]:
@@ -159,15 +134,6 @@ def _gauss_newton(operator: FunctionOperator) -> tuple[FunctionOperator | None, 
         return operator.with_part("gauss_newton"), ""
     except MeasurementError as error:
         return None, first_line(error)
-
-
-def _without_gap(found: InterLayerMetrics, why: str) -> InterLayerMetrics:
-    changed = {}
-    for pair, metrics in found.items():
-        nan = Estimate.undefined(metrics.R.products, why)
-        changed[pair] = metrics._replace(gap=nan, gauss_newton=nan, tensor=nan)
-    nan = Estimate.undefined(found.phi.products, why)
-    return InterLayerMetrics(changed, found.phi, nan)
 
 
 def _exact(
@@ -225,36 +191,3 @@ def _without_noise(blocks: dict[Pair, Tensor], eps: float) -> dict[Pair, Tensor]
         if v == w and others and all(others):
             noise[v, v] = float(blocks[v, v].norm()) <= small
     return {pair: torch.zeros_like(b) if noise[pair] else b for pair, b in blocks.items()}
-
-
-class _Whole:
-    """H as products, which remembers the last ones."""
-
-    def __init__(self, operator: FunctionOperator) -> None:
-        self.operator = operator
-        self.sizes = operator.sizes
-        self.dtype = operator.dtype
-        self.device = operator.device
-        self.last: dict[str, Tensor] = {}
-
-    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """H r."""
-        self.last = self.operator.apply(directions)
-        return self.last
-
-
-class _Tensor:
-    """H - GN, of the directions that H was multiplied with last."""
-
-    scale = 1.0
-
-    def __init__(self, whole: _Whole, smooth: FunctionOperator | None) -> None:
-        self.whole = whole
-        self.smooth = smooth
-
-    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """(H - GN) r."""
-        if self.smooth is None:
-            return {v: torch.zeros_like(total) for v, total in self.whole.last.items()}
-        flat = self.smooth.apply(directions)
-        return {v: total - flat[v] for v, total in self.whole.last.items()}

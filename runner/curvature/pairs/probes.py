@@ -124,7 +124,7 @@ class Probes(Measurement):
             if {(v, w), (v, v), (w, w)} <= {*measured}:
                 pairs.append((v, w))
         found = undefined(self.asked.pairs, ENDED)
-        known = pair_metrics(measured, pairs, self.scale, self.eps, self.method)
+        known = pair_metrics(measured, pairs, self.scale, self.eps, self.method, self.asked.no_gap)
         for pair, metrics in known.items():
             open_rank = self.asked.ranks and math.isnan(measured[pair].sigma)
             if open_rank:

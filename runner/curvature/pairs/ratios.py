@@ -173,13 +173,14 @@ def spectral_norm(block: Tensor, symmetric: bool = False) -> float:
 class Asked:
     """The pairs to measure; the relative error asked of every value, None for the default number of
     probes; the generator of the probes; whether D is wanted; how many probes are multiplied at
-    once, 0 for all."""
+    once, 0 for all; why there is no Gauss-Newton matrix, "" where there is one."""
 
     pairs: list[Pair]
     error: float | None = None
     generator: torch.Generator | None = None
     ranks: bool = True
     together: int = 0
+    no_gap: str = ""
 
     @property
     def with_diagonals(self) -> list[Pair]:
@@ -211,10 +212,15 @@ class Measurement(Work[InterLayerMetrics]):
 
 
 def pair_metrics(
-    measured: Mapping[Pair, Measured], asked: list[Pair], scale: float, eps: float, method: str
+    measured: Mapping[Pair, Measured],
+    asked: list[Pair],
+    scale: float,
+    eps: float,
+    method: str,
+    no_gap: str = "",
 ) -> InterLayerMetrics:
     """Metrics of the pairs `asked` from the measurements of these and of their diagonal blocks, in
-    units of `scale`.
+    units of `scale`. no_gap: why there is no Gauss-Newton matrix, "" where there is one.
 
     A block is numerically zero when its norm is at most eps sqrt(R(v,v) R(w,w)), a diagonal block
     when it is zero."""
@@ -224,6 +230,11 @@ def pair_metrics(
     for part in ("total", "gauss_newton"):
         squares = {pair: getattr(measured[pair], part) for pair in asked}
         shares.append(discarded_share(squares, products))
+    if no_gap:
+        shares[1] = Estimate.undefined(products, no_gap)
+        for pair, metrics in found.items():
+            nan = Estimate.undefined(metrics.R.products, no_gap)
+            found[pair] = metrics._replace(gap=nan, gauss_newton=nan, tensor=nan)
     return InterLayerMetrics(found, *shares)
 
 

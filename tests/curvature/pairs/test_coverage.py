@@ -93,10 +93,13 @@ def test_intervals_of_inter_layer_metrics_cover(name, method, seeds):
     curved = set(nodes) - {dag.order[-1]}
     pairs = list(combinations_with_replacement(nodes, 2))
 
+    def bent(w, z, images):
+        return tensor.apply({w: z})
+
     def estimates(seed):
         asked = Asked(pairs, None, seeded(seed))
         if method == "products":
-            return ProductMetrics(hessian, tensor, asked).run(False)
+            return ProductMetrics(hessian, bent, asked).run(False)
         return FactorMetrics(factors, tensor, curved, asked).run(False)
 
     hits = defaultdict(list)
