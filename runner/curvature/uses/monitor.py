@@ -187,7 +187,7 @@ class Monitor:
             row |= _between(LayerOperator(*about, layers, **{**settings, **shared}))
         return row
 
-    def _of(self, operator: Any) -> Row:
+    def _of(self, operator: ParameterOperator) -> Row:
         row: Row = {}
         if count := self.asked["eigenvalues"]:
             pairs = top_eigenpairs(
@@ -214,7 +214,7 @@ def _explain(row: Row, reason: str) -> None:
         row["reason"] = reason
 
 
-def _between(operator: Any) -> Row:
+def _between(operator: LayerOperator) -> Row:
     """R, C, D and gap of all pairs of layers."""
     row: Row = {}
     for (v, w), pair in inter_layer_metrics(operator, progress=False).items():
