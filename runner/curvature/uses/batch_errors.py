@@ -366,8 +366,8 @@ class Mean:
         self.sizes = {"all": first.size}
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        rows = v.mT if v.dim() == 2 else v.unsqueeze(0)
+        rows = v.reshape(len(v), -1).mT
         total = torch.zeros_like(rows)
         for share, one in zip(self.shares, self.operators, strict=True):
             total = total + share * one.restored(one.rows(rows))
-        return total.mT if v.dim() == 2 else total[0]
+        return total.mT.reshape(v.shape)

@@ -280,3 +280,24 @@ def test_metrics_between_groups_need_a_hessian():
         inter_layer_metrics(operator.with_part("gauss_newton"))
     with refusal(r"expected pairs \(v, w\) of the operator's nodes"):
         inter_layer_metrics(operator, [("0", "9")])
+
+
+class Failing(torch.autograd.Function):
+    calls = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        Failing.calls += 1
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, slope):
+        raise KeyError("a fault of the user's")
+
+
+def test_an_error_that_is_not_of_a_part_of_the_batch_ends_the_build():
+    """Other ways to cut the batch would not mend it."""
+    net = Own(lambda m, x: Failing.apply(m.first(x)), first=nn.Linear(3, 2))
+    with pytest.raises(KeyError, match="fault of the user"):
+        ParameterOperator(net, "mse", (torch.ones(4, 3), torch.ones(4, 2)))
+    assert Failing.calls == 1
