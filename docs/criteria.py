@@ -20,7 +20,8 @@ from experiments.printed import statement_rows, statements
 from runner.contract import Statement
 from runner.contract.experiment import named
 from runner.report.answers.reference import files
-from runner.run.config import experiment_names, preview
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
 from runner.stats.quantities import Functions
 from runner.stats.rows import table_of
 

@@ -10,7 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from runner.report.output.manifest import read_manifest
-from runner.run.config import experiment_names, preview
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
 from runner.store.costs import Costs, duration
 from runner.store.identity import Identity
 from runner.store.store import Store

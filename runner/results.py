@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.contract import Scalar, SettingError, quoted
-from runner.run import config
+from runner.run.config.jobs import build_jobs, protocol
+from runner.run.config.overrides import arguments
 from runner.store.archive import where_published
 from runner.store.cells import within
 from runner.store.identity import Identity, digest
@@ -121,8 +122,8 @@ def load(
     {'plain': 0.498, 'residual': 0.511}
     """
     place = quoted("outputs", read_folder(str(outputs)))
-    words = config.arguments([f"experiment={experiment}", *settings, place])
-    job = config.build_jobs(words)[0]
+    words = arguments([f"experiment={experiment}", *settings, place])
+    job = build_jobs(words)[0]
     found = _results(job)
     if not found.cells and found.damaged:
         raise SettingError(f"{experiment}: no cell is whole; {damage_line(found.damaged)}")
@@ -142,7 +143,7 @@ def damage_line(damaged: Sequence[str]) -> str:
 
 def _papers(job: Job, found: Results) -> Results:
     """The rows of the paper."""
-    paper = config.protocol(job.name, PAPER)
+    paper = protocol(job.name, PAPER)
     cells = list(found.cells)
     if (
         job.identity.key == Identity.of(job.name, paper, job.threads, job.device).key

@@ -8,7 +8,7 @@ import pytest
 
 from runner import cli, results
 from runner.contract import SettingError
-from runner.run import config
+from runner.run.config.jobs import build_job
 from runner.run.execute import run
 from runner.store.archive import archive_bytes
 from tests.errors import refusal
@@ -19,12 +19,12 @@ from tests.run.toy import Toy
 @pytest.fixture
 def places(toy_conf, tmp_path, monkeypatch):  # noqa: F811
     """(output folder with cells of seed 43, folder with the published cells of seed 42)."""
-    run(config.build_job([*TWO_CELLS, f"outputs={tmp_path / 'first'}"]))
+    run(build_job([*TWO_CELLS, f"outputs={tmp_path / 'first'}"]))
     folder = tmp_path / "published" / "toy"
     folder.mkdir(parents=True)
     (folder / "cells.zip").write_bytes(archive_bytes(packed(tmp_path / "first" / "toy" / "cells")))
     monkeypatch.setenv("HESS_PUBLISHED", str(folder.parent))
-    run(config.build_job([*TWO_CELLS, f"outputs={tmp_path / 'outputs'}", "seed=43"]))
+    run(build_job([*TWO_CELLS, f"outputs={tmp_path / 'outputs'}", "seed=43"]))
     return tmp_path / "outputs", folder
 
 
@@ -40,7 +40,7 @@ def test_both_layers_are_merged_in_the_order_of_grid_and_seed(places):
     assert "numbers (80 rows stored)" in repr(tables)
     with pytest.raises(KeyError, match="expected one of keys, numbers"):
         tables["number"]
-    run(config.build_job([*TWO_CELLS, "experiment.samples=3", f"outputs={places[0]}"]))
+    run(build_job([*TWO_CELLS, "experiment.samples=3", f"outputs={places[0]}"]))
     assert loaded(places).rows["numbers"] == 80
     # by these settings alone
     assert loaded(places, "samples=3").rows["numbers"] == 6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.contract import SettingError
 from runner.run.command_line import Call
-from runner.run.config import experiment_class
+from runner.run.config.compose import experiment_class
 
 
 def audit_command(call: Call) -> int:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 
 from runner.contract import SettingError, described, plain, short
-from runner.run import config, launch
+from runner.run import launch
 from runner.run.command_line import Call
+from runner.run.config.jobs import protocol
 from runner.run.config.overrides import Arguments
 from runner.run.data import missing_data
 from runner.run.execute import run_jobs
@@ -35,7 +36,7 @@ def run_command(call: Call) -> int:
 def _run(arguments: Arguments, jobs: Sequence[Job], quiet: bool) -> int:
     """Measure what is not stored, then report; the exit status."""
     for name in {job.name for job in jobs}:
-        config.protocol(name, PAPER)  # the report asks for it: a mistake in it is said before
+        protocol(name, PAPER)  # the report asks for it: a mistake in it is said before
     lines, open_jobs = survey(jobs)
     lacking = missing_data({id(job.experiment): job.experiment for job in open_jobs}.values())
     able = [job for job in open_jobs if not (lacking and missing_data([job.experiment]))]

@@ -271,7 +271,7 @@ def _check_positional(name: str, words: Sequence[str]) -> None:
 
 def _meant(name: str, word: str) -> str:
     """The key that a word without one was meant for."""
-    from runner.run.config import experiment_names
+    from runner.run.config.files import experiment_names
 
     if name == "diagnose":
         return f"; did you mean target={short(word)}?"
@@ -280,7 +280,7 @@ def _meant(name: str, word: str) -> str:
 
 def _check_first(words: Sequence[str]) -> None:
     """Refuse a command that does not exist, with the nearest one."""
-    from runner.run.config import experiment_names
+    from runner.run.config.files import experiment_names
 
     first = words[0] if words else ""
     if "=" in first or first.startswith("~") or not first:
@@ -300,7 +300,8 @@ def _check_first(words: Sequence[str]) -> None:
 
 def help_text(call: Call) -> str:
     """Help of a command; of an experiment, where one is named; of the program otherwise."""
-    from runner.run.config import experiment_names, preview
+    from runner.run.config.experiment import preview
+    from runner.run.config.files import experiment_names
     from runner.run.settings import experiment_lines, key_lines
 
     if call.name:

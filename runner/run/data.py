@@ -49,7 +49,7 @@ def _listed(name: str) -> list[str]:
     addresses."""
     from runner.data.cifar import archive, complete, data_root, locate, pickled, places
     from runner.data.fetch import SUMS
-    from runner.run.config import mirrors
+    from runner.run.config.files import mirrors
 
     spec = archive(name)
     folder = locate(spec)
@@ -83,7 +83,7 @@ def _fetch(name: str) -> int:
     from tqdm import tqdm
 
     from runner.data.fetch import fetch
-    from runner.run.config import mirrors
+    from runner.run.config.files import mirrors
 
     with tqdm(unit="B", unit_scale=True, desc=name, disable=not sys.stderr.isatty()) as bar:
 

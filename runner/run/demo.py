@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.contract import Experiment, quoted, setting, typed_path
-from runner.run import config
 from runner.run.command_line import Call
+from runner.run.config.jobs import build_jobs
+from runner.run.config.overrides import arguments
 from runner.run.execute import run
 from runner.run.keys import Keys
 from runner.store.job import Job, check_outputs, claim_outputs
@@ -53,8 +54,8 @@ def demo(outputs: Path) -> int:
     failed."""
     words = [f"experiment={EXPERIMENT}", *CELLS, quoted("outputs", outputs)]
     # measured now, that is the point
-    arguments = config.arguments(words, multirun=True)
-    jobs = [replace(job, published=False) for job in config.build_jobs(arguments)]
+    made = build_jobs(arguments(words, multirun=True))
+    jobs = [replace(job, published=False) for job in made]
     check_outputs(outputs)
     claim_outputs(outputs)
     begin = time.monotonic()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.contract import Cell, SettingError, quoted
-from runner.run import config
+from runner.run.config.jobs import build_jobs
+from runner.run.config.overrides import arguments
 from runner.store import code
 from runner.store.archive import Archive, published_folder
 from runner.store.costs import Cost, Costs, duration, price
@@ -91,7 +92,7 @@ def price_of(words: Sequence[str], seeds: Sequence[int]) -> str:
     are no longer taken."""
     named = [f"seed={','.join(map(str, seeds))}"] if seeds else []
     try:
-        jobs = config.build_jobs(config.arguments([*words, *named], multirun=True))
+        jobs = build_jobs(arguments([*words, *named], multirun=True))
     except SettingError:
         return ""
     costs = _costs(planned(jobs))

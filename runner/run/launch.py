@@ -14,8 +14,10 @@ from typing import Any
 
 from runner.contract import SettingError, described, quoted, short
 from runner.run.command_line import Call
-from runner.run.config import build_job, composition, files
+from runner.run.config import files
 from runner.run.config.compose import defaults_of_hydra, with_hydra
+from runner.run.config.experiment import composition
+from runner.run.config.jobs import build_job
 from runner.run.config.overrides import Arguments, expand
 from runner.run.config.types import may_import
 from runner.run.execute import end_with, run_jobs

@@ -16,14 +16,15 @@ from runner.contract import Cell, SettingError, quoted
 from runner.files import is_listed, locked, remove, sweep, write_bytes
 from runner.report.output.manifest import NAME as MANIFEST, is_published, read_manifest
 from runner.report.place import place_of
-from runner.run import config
 from runner.run.command_line import Call
+from runner.run.config.jobs import build_jobs, protocol
+from runner.run.config.overrides import arguments
 from runner.run.reports import report_jobs
 from runner.store import code, tables
 from runner.store.archive import CELLS, archive_bytes, published_root, where_published
 from runner.store.cells import Stored
 from runner.store.identity import Identity
-from runner.store.job import Job
+from runner.store.job import PAPER, Job
 from runner.store.store import Store
 
 SHOWN = 20
@@ -61,8 +62,8 @@ def publish(experiment: str, settings: Sequence[str], outputs: Path) -> list[str
     root = published_root()
     if root is None:
         raise SettingError(f"publish: {where_published()}")
-    job = config.build_jobs(
-        config.arguments([f"experiment={experiment}", *settings, quoted("outputs", outputs)])
+    job = build_jobs(
+        arguments([f"experiment={experiment}", *settings, quoted("outputs", outputs)])
     )[0]
     folder = root / experiment
     folder.mkdir(exist_ok=True)
@@ -79,7 +80,7 @@ def _publish(job: Job, folder: Path) -> list[str]:
     added, replaced = _changes(store, before, _keys(job, before))
     _refuse_changed_trees([*added, *replaced])
     report_jobs([job], any_seed=True)
-    place = place_of(job, config.protocol).folder
+    place = place_of(job, protocol).folder
     target = folder / place.relative_to(store.root)
     of_code = code.digests_of(job.experiment)
     files = _changed_files(place, target, of_code)
@@ -115,9 +116,9 @@ def _published(store: Store) -> dict[str, Stored]:
 
 def _keys(job: Job, before: Mapping[str, Stored]) -> set[str]:
     """Keys of the settings whose cells are published."""
-    protocol = config.protocol(job.name, "paper")
-    companions = [companion.experiment for companion in protocol.companions().values()]
-    own = {Identity.of(job.name, experiment).key for experiment in (protocol, *companions)}
+    paper = protocol(job.name, PAPER)
+    companions = [companion.experiment for companion in paper.companions().values()]
+    own = {Identity.of(job.name, experiment).key for experiment in (paper, *companions)}
     return own | {job.identity.key} | {cell.meta["settings_key"] for cell in before.values()}
 
 

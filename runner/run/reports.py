@@ -11,9 +11,11 @@ from typing import Any
 from runner import results
 from runner.contract import SettingError, described, quoted, setting
 from runner.files import sweep
-from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import files
+from runner.run.config.experiment import composition
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_jobs, distinct, protocol
 from runner.run.config.overrides import Arguments
 from runner.run.keys import Keys
 from runner.run.streams import say
@@ -31,16 +33,14 @@ files."""
 def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
     """The arguments of a command line and every checked job of it."""
     arguments = call.arguments()
-    jobs = config.build_jobs(arguments)
+    jobs = build_jobs(arguments)
     for outputs in {job.outputs for job in jobs}:
         check_outputs(outputs)
         sweep(outputs)  # what killed processes have left
     stores = {job.store.root: job.store for job in jobs}
     for line in filter(None, map(earlier_cells, stores.values())):
         say(line)
-    for notice in dict.fromkeys(
-        config.composition(words).notice for words in config.distinct(arguments)
-    ):
+    for notice in dict.fromkeys(composition(words).notice for words in distinct(arguments)):
         if notice:
             say(notice)
     return arguments, jobs
@@ -89,7 +89,7 @@ def _report_one(jobs: Sequence[Job], any_seed: bool, partial: bool) -> bool:
     try:
         collection, lines = report(
             jobs,
-            config.protocol,
+            protocol,
             configuration=Configuration([path] if path.is_file() else [], files.fingerprint(name)),
             published=published_folder(name),
             any_seed=any_seed,
@@ -167,7 +167,7 @@ def report_command(call: Call) -> int:
         size = asked.figure_width, asked.figure_height
         about: Any = {"figure": asked.figure, "suffix": asked.figures, "size": size}
         for job in jobs:
-            print("\n".join(draw([job], config.protocol, any_seed=any_seed, **about)))
+            print("\n".join(draw([job], protocol, any_seed=any_seed, **about)))
         for outputs in {job.outputs for job in jobs}:
             write_overview(outputs)
         return 0
@@ -183,6 +183,6 @@ def stored_jobs(call: Call) -> list[Job]:
     """A job of every experiment that has cells."""
     of_each = [
         replace(call, settings=(f"experiment={name}", *call.settings))
-        for name in config.experiment_names()
+        for name in experiment_names()
     ]
     return [job for one in of_each for job in read_jobs(one)[1] if job.store.names()]

@@ -10,7 +10,8 @@ from inspect import getdoc
 from typing import Any
 
 from runner.contract import Experiment, SettingError, assignments, figure_settings, natural, short
-from runner.run.config import experiment_class, experiment_fields, files
+from runner.run.config import files
+from runner.run.config.compose import experiment_class, experiment_fields
 from runner.run.config.experiment import profiles
 from runner.run.config.types import hints, readable, takes
 

@@ -10,7 +10,8 @@ import pytest
 
 from docs.columns import PAGE, REPORTS, TITLES, described, page, place_of
 from runner.report.answers.rows import SCORE_COLUMNS
-from runner.run.config import experiment_names, preview
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
 from tests import PUBLISHED
 
 KEYS = "scorecard"

@@ -9,7 +9,8 @@ import pytest
 
 from docs.criteria import ROOT, SEEDS, main, rows_of, sharpness, swapped
 from experiments.printed import statements
-from runner.run.config import experiment_names, preview
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
 
 PAGE = ROOT / "docs" / "criteria.md"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner import cli
-from runner.run import config
 from runner.run.command_line import COMMANDS as KNOWN, parse
+from runner.run.config.jobs import build_jobs
 from tests import ROOT
 from tests.run.test_clone import assert_unchanged, in_clone
 
@@ -52,7 +52,7 @@ def test_every_command_is_understood(command, capsys):
     elif words[0] in KNOWN:
         assert cli.dispatch([words[0], "--help"]) == 0
     else:
-        assert config.build_jobs(parse(words).arguments())
+        assert build_jobs(parse(words).arguments())
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_the_instructions_for_agents_are_short_and_their_commands_are_understood
         if words[0] in KNOWN:
             assert cli.dispatch([words[0], "--help"]) == 0
         else:
-            assert config.build_jobs(parse(words).arguments())
+            assert build_jobs(parse(words).arguments())
     assert len(commands) > 10
     for path in re.findall(r"\b(?:docs/)?[\w-]+\.md\b", INSTRUCTIONS):
         assert path == "report.md" or (ROOT / path).is_file(), path

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from runner.report.answers.findings import within_scope
 from runner.report.answers.judged import Judged
 from runner.report.collect import collect
-from runner.run.config import build_job, protocol
+from runner.run.config.jobs import build_job, protocol
 from tests import PUBLISHED
 from tests.experiments.verdicts import rows
 

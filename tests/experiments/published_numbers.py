@@ -12,7 +12,7 @@ from runner.report.answers.judged import Judged
 from runner.report.answers.reference import numbers_of
 from runner.report.answers.rows import read_table
 from runner.report.collect import collect
-from runner.run.config import build_job, protocol
+from runner.run.config.jobs import build_job, protocol
 from runner.stats.scorecard import scorecard
 from tests import PUBLISHED
 

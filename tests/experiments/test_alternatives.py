@@ -7,7 +7,9 @@ import pytest
 from runner.contract import analyse
 from runner.report.answers.judged import Judged
 from runner.report.collect import collect
-from runner.run.config import build_job, experiment_names, preview, protocol
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_job, protocol
 from tests import PUBLISHED
 from tests.experiments.verdicts import rows
 from tests.slow import daily

@@ -9,7 +9,9 @@ import pytest
 from runner.contract import SettingError
 from runner.contract.schema import identifying
 from runner.report.answers.reference import numbers_of
-from runner.run.config import build_job, experiment_names, preview
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_job
 from tests.errors import mistakes, refusal
 
 NAMES = experiment_names()

@@ -8,7 +8,7 @@ import pytest
 from runner import results
 from runner.contract import Redrawn, analyse, figure_settings
 from runner.report.output.draw import image_of, made
-from runner.run import config
+from runner.run.config.experiment import preview
 from runner.store.cells import merge, within
 
 
@@ -19,7 +19,7 @@ def picture(analysis, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ws_bound", "hsr_gradient", "scalar_spectrum"])
 def test_a_figure_is_drawn_from_the_cells_that_it_names(name, published):
-    experiment = config.preview(name)
+    experiment = preview(name)
     cells = within(results.load(name).cells, experiment, experiment.paper_seeds)
     whole = analyse(experiment, merge(cells))
     named = {f: m for f, m in whole.figures().items() if isinstance(m, Redrawn) and m.cells}

@@ -12,7 +12,7 @@ import pytest
 from docs import verdict_table
 from experiments.paper_audit.papers import errata, keys
 from experiments.paper_audit.settings import PaperAudit
-from runner.run.config import experiment_names
+from runner.run.config.files import experiment_names
 from tests import PUBLISHED, ROOT
 from tests.experiments.verdicts import Reports, counted, findings, rows
 

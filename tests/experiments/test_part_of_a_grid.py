@@ -13,7 +13,8 @@ from runner.report.answers.findings import Failures, Material, Subject, ask
 from runner.report.answers.reference import numbers_of
 from runner.report.answers.scope import Scope
 from runner.report.output.draw import made
-from runner.run.config import build_job, experiment_names
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_job
 from runner.store.store import Store, Stored, merge
 from tests.slow import daily, slow
 

@@ -11,7 +11,7 @@ from experiments.phi_block_diagonal.networks import network
 from runner.contract import Context
 from runner.curvature import ParameterOperator
 from runner.curvature.function.groups import parameter_groups
-from runner.run.config import preview
+from runner.run.config.experiment import preview
 from tests.draws import normal, seeded
 from tests.experiments.tables import changed, claims_of, grid
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.run.config import experiment_names
+from runner.run.config.files import experiment_names
 from tests.experiments.published_claims import differences
 from tests.slow import daily
 

@@ -3,7 +3,7 @@
 import pytest
 
 from runner.report.answers.reference import numbers_of
-from runner.run.config import experiment_names
+from runner.run.config.files import experiment_names
 from tests.experiments.published_numbers import differences
 from tests.slow import daily
 

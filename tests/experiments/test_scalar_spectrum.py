@@ -11,7 +11,7 @@ from experiments.scalar_spectrum.network import Network, descend
 from experiments.scalar_spectrum.values import edge_runs, runs_of
 from runner.closed_form import scalar
 from runner.contract import Context, analyse, measure
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from runner.stats.tables import chosen
 from tests.draws import normal, seeded
 from tests.experiments.tables import changed, check, claims_of, joined, merged, verdicts

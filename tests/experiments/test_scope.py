@@ -14,7 +14,9 @@ from runner.report.answers.labels import label
 from runner.report.answers.reference import numbers_of
 from runner.report.answers.scope import Scope
 from runner.report.collect import collect
-from runner.run.config import build_job, experiment_names, preview, protocol
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_job, protocol
 from runner.store.upkeep import make_ready
 from tests.slow import daily, slow
 

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.scalar_spectrum import wedge_scale
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from tests.experiments.tables import merged
 
 WORDS = ["experiment.part=[wedge_scale]", "experiment.network=[relu]", "experiment.left=[1.0]"]

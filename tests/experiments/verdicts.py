@@ -11,7 +11,7 @@ from experiments.printed import said, statements
 from runner.report.answers.reference import files
 from runner.report.answers.rows import read_table as rows
 from runner.report.output.manifest import read_manifest
-from runner.run.config import experiment_names
+from runner.run.config.files import experiment_names
 from runner.stats.numbers import BIBLIOGRAPHIC, VALUE_COLUMNS
 from tests.experiments.paper_audit.places import covered
 

@@ -14,7 +14,8 @@ from runner.report.figures.captions import (
 )
 from runner.report.output.commands import figure_commands
 from runner.report.output.manifest import read_manifest
-from runner.run.config import experiment_names, preview
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
 
 CLAIMS = pd.DataFrame(
     [

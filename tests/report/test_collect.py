@@ -14,7 +14,10 @@ from runner.report.collect import collect
 from runner.report.departures import departures
 from runner.report.update import report
 from runner.run import reports
-from runner.run.config import arguments, build_job, experiment_names, preview
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_job
+from runner.run.config.overrides import arguments
 from runner.run.execute import run
 from runner.store.job import Job
 from tests.errors import mistakes
@@ -155,7 +158,7 @@ def test_a_report_reads_them_and_is_made_anew_when_one_appears(outputs):
 
 
 def test_a_run_of_a_companions_seeds_is_complete_once_they_are_stored(outputs, monkeypatch):
-    monkeypatch.setattr(reports.config, "protocol", protocol)
+    monkeypatch.setattr(reports, "protocol", protocol)
     assert reports.report_jobs([job(outputs, 1), job(outputs, 5)])
     assert reports.report_jobs([job(outputs, 6)])
     assert not reports.report_jobs([job(outputs, 1), job(outputs, 7)])
@@ -167,7 +170,7 @@ def test_one_report_that_fails_does_not_stop_the_others(outputs, monkeypatch, ca
             raise RuntimeError("unreadable")
         return report(jobs, *about, **options)
 
-    monkeypatch.setattr(reports.config, "protocol", protocol)
+    monkeypatch.setattr(reports, "protocol", protocol)
     monkeypatch.setattr("runner.report.update.report", fail_first)
     assert not reports.report_jobs([Job("damaged", Shifted(), 1, outputs), job(outputs, 1)])
     out, err = capsys.readouterr()

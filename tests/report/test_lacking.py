@@ -9,7 +9,7 @@ import pytest
 from runner.contract import Statement
 from runner.report.answers.judged import Lacking, lacking, scope_of, with_lacking
 from runner.report.answers.scope import Scope
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from runner.stats import over_seeds
 from runner.stats.scorecard import scorecard
 

@@ -9,7 +9,8 @@ from runner.contract import Claim
 from runner.report.answers.findings import Failures, Material, Subject, ask, within_scope
 from runner.report.answers.judged import scope_of
 from runner.report.answers.scope import Scope
-from runner.run.config import build_job, experiment_names
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_job
 
 
 @pytest.fixture(scope="module")

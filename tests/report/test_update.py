@@ -19,7 +19,7 @@ from runner.report.fingerprint import _content, archive_of, package_files
 from runner.report.output.manifest import SUMS, read_manifest, write
 from runner.report.output.page import Page
 from runner.run.checks import check_store
-from runner.run.config import preview
+from runner.run.config.experiment import preview
 from runner.run.execute import run
 from runner.store.job import Job
 from tests import ROOT, contents

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.run import config
+from runner.run.config.jobs import build_job
 from runner.run.execute import run
 from runner.run.publish import publish
 from runner.run.verify import agreement
@@ -12,7 +12,7 @@ from tests.run.conftest import TWO_CELLS
 @pytest.fixture
 def job(layers):
     outputs, _ = layers
-    job = config.build_job([*TWO_CELLS, f"outputs={outputs}", "force=true"])
+    job = build_job([*TWO_CELLS, f"outputs={outputs}", "force=true"])
     assert not run(job).failed
     publish("toy", [], outputs)
     return job

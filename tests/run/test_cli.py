@@ -14,8 +14,9 @@ from PIL import Image
 
 from runner.report.collect import collect
 from runner.report.output.draw import DPI
-from runner.run import config
 from runner.run.config import compose
+from runner.run.config.jobs import build_job, build_jobs, protocol
+from runner.run.config.overrides import arguments
 from runner.run.forecast import planned
 from runner.store import tables
 from runner.store.cells import SUM, sum_of, sums_of
@@ -108,14 +109,14 @@ def test_failing_cells_on_and_off_the_grid_say_why_and_how_to_fill_them(command,
 def test_a_sweep_off_the_grid_names_each_way_to_ask(toy_conf, tmp_path):
     words = ["experiment=toy", f"outputs={tmp_path / 'o'}", "experiment.shape=round"]
     jobs = [
-        config.build_job([*words, f"experiment.width={width}", f"seed={seed}"])
+        build_job([*words, f"experiment.width={width}", f"seed={seed}"])
         for width in (-1, 7)
         for seed in (42, 43)
     ]
     jobs[0].store.failures.mkdir(parents=True)
     ((cell_id, _),) = jobs[0].cells()
     jobs[0].store.record_failure(cell_id, {"error": "ValueError: no sign"})
-    found = collect(jobs, config.protocol)
+    found = collect(jobs, protocol)
     (cell,) = found.failures
     assert (str(cell), cell.error) == ("seed=42 width=-1 shape=round", "ValueError: no sign")
     command = f"hess-run -m experiment=toy outputs={tmp_path / 'o'}"
@@ -205,7 +206,7 @@ def test_a_report_of_nothing_says_so_and_leaves_an_empty_folder_empty(command, f
 def test_a_listing_sums_time_memory_and_disk_of_an_experiment(stored):
     cells = [path for path in Path("outputs/toy/cells").rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in cells)
-    jobs = config.build_jobs(config.arguments(["experiment=toy"]))
+    jobs = build_jobs(arguments(["experiment=toy"]))
     assert sum(cell.cost.bytes for cell in planned(jobs)) == size
     lines = stored.output("list", "toy").splitlines()
     assert lines[-2] == "6 cells: 6 stored, 0 to run; nothing to do"

@@ -10,9 +10,11 @@ import pytest
 
 from runner import cli
 from runner.contract import SettingError
-from runner.run import config
 from runner.run.command_line import parse
 from runner.run.config import compose, files
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_jobs
 from runner.run.config.overrides import expand
 from runner.run.forecast import cell_lines, planned
 from runner.run.launch import _targets
@@ -203,7 +205,7 @@ def test_every_target_in_a_configuration_is_found():
 
 def test_names_can_be_swept_by_a_pattern():
     found = expand(parse(["-m", "experiment=glob(hsr_*)", "seed=1,2"]).arguments())
-    names = [name for name in config.experiment_names() if name.startswith("hsr_")]
+    names = [name for name in experiment_names() if name.startswith("hsr_")]
     assert found == [[f"experiment={name}", f"seed={seed}"] for name in names for seed in (1, 2)]
     (options_behind,) = expand(parse(["experiment=ws_bound", "seed=3", "-m"]).arguments())
     assert options_behind == ["experiment=ws_bound", "seed=3"]
@@ -215,7 +217,7 @@ def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     monkeypatch.setattr(compose, "with_hydra", lambda words: composed.append(words) or whole(words))
     forget()
     words = ["-m", "experiment=ws_bound", "seed=range(0,30)", f"outputs={tmp_path}/a"]
-    jobs = config.build_jobs(parse(words).arguments())
+    jobs = build_jobs(parse(words).arguments())
     assert [job.seed for job in jobs] == list(range(30)) and len(composed) == 1
     assert len({id(job.experiment) for job in jobs}) == 1
     lines = cell_lines(planned(jobs))
@@ -227,7 +229,7 @@ def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
 
 def test_a_value_that_follows_the_seed_is_composed_for_each():
     words = ["-m", "experiment=ws_bound", "seed=3,5", "experiment.error_points=${seed}"]
-    jobs = config.build_jobs(parse(words).arguments())
+    jobs = build_jobs(parse(words).arguments())
     assert [job.experiment.error_points for job in jobs] == [3, 5]
 
 
@@ -238,8 +240,8 @@ def test_an_experiment_of_ones_own_builds_on_one_of_the_projects(tmp_path, monke
     )
     try:
         arguments = parse(["--config-dir", str(tmp_path), "experiment=short"]).arguments()
-        (job,) = config.build_jobs(arguments)
-        assert job.experiment == config.preview("short") and job.experiment.hidden == [3]
+        (job,) = build_jobs(arguments)
+        assert job.experiment == preview("short") and job.experiment.hidden == [3]
         (tmp_path / "experiment" / "ws_bound.yaml").write_text("# @package _global_\n")
         files.forget_added()
         with refusal("the project has a experiment of this name", SettingError):

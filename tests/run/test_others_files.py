@@ -7,7 +7,7 @@ import pytest
 from runner.contract import SettingError
 from runner.report.output.write import write_overview
 from runner.report.update import draw
-from runner.run import config
+from runner.run.config.jobs import build_job, protocol
 from runner.run.execute import run
 from runner.run.publish import publish
 from runner.run.reports import report_jobs
@@ -38,7 +38,7 @@ def outputs(layers):
 
 
 def jobs(outputs, *words):
-    return [config.build_job([*TWO_CELLS, *words, f"outputs={outputs}"])]
+    return [build_job([*TWO_CELLS, *words, f"outputs={outputs}"])]
 
 
 def test_runs_reports_and_publications_leave_other_files_alone(outputs, tmp_path, monkeypatch):
@@ -93,7 +93,7 @@ def test_whatever_is_changed_in_a_report_is_kept_and_what_is_not_is_replaced(
         caplog.clear()
         run(jobs(outputs, *words)[0])
         report_jobs(jobs(outputs, *words), any_seed=True)
-        draw(jobs(outputs), config.protocol, suffix="svg", any_seed=True)
+        draw(jobs(outputs), protocol, suffix="svg", any_seed=True)
         write_overview(outputs)
         found = [*outputs.glob("*.*"), *outputs.glob("toy/*.*"), *outputs.glob("toy/figures/*.*")]
         return {path for path in found if not path.name.startswith(".") and path.is_file()}
@@ -146,7 +146,7 @@ def test_a_figure_that_is_no_longer_made_goes_unless_it_was_changed(
     monkeypatch.setenv("TOY_FIGURES", "1")
     run(jobs(outputs)[0])
     report_jobs(jobs(outputs))
-    draw(jobs(outputs), config.protocol, suffix="pdf")
+    draw(jobs(outputs), protocol, suffix="pdf")
     write_overview(outputs)
     publish("toy", [], outputs)
     place = outputs / "toy" / "figures"

@@ -7,8 +7,9 @@ import pytest
 
 from runner import results
 from runner.contract import SettingError, quoted, typed_path
-from runner.run import config
 from runner.run.command_line import parse
+from runner.run.config.jobs import build_jobs
+from runner.run.config.overrides import arguments
 
 READING = (
     ("list",),
@@ -48,8 +49,8 @@ def test_a_tilde_is_the_home_folder_in_every_path(command, monkeypatch):
     "path", ["a", "a b", "jörg", "it's", "a,b=[c]", "a\\b", " x ", "~x", "{y}", "a\\'", "a\\"]
 )
 def test_any_path_is_a_word_of_the_grammar(path, toy_conf):
-    words = config.arguments(["experiment=toy", quoted("outputs", f"./{path}")])
-    assert config.build_jobs(words)[0].outputs == typed_path("outputs", f"./{path}")
+    words = arguments(["experiment=toy", quoted("outputs", f"./{path}")])
+    assert build_jobs(words)[0].outputs == typed_path("outputs", f"./{path}")
     assert parse(["list", quoted("outputs", path)]).keys.outputs == path
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from runner.contract import SettingError
 from runner.files import scratch_path
-from runner.run import config
+from runner.run.config.jobs import build_job
 from runner.run.execute import run
 from runner.run.publish import publish as published
 from tests.errors import refusal
@@ -25,7 +25,7 @@ def places(layers):
 
 
 def measure(outputs, *words):
-    assert not run(config.build_job([*TWO_CELLS, *words, f"outputs={outputs}"])).failed
+    assert not run(build_job([*TWO_CELLS, *words, f"outputs={outputs}"])).failed
 
 
 def state(folder):

@@ -6,7 +6,8 @@ from importlib import import_module
 
 import pytest
 
-from runner.run.config import build_job, preview
+from runner.run.config.experiment import preview
+from runner.run.config.jobs import build_job
 from runner.run.execute import run
 from runner.run.forecast import survey
 from runner.store import code

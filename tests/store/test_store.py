@@ -16,6 +16,7 @@ import threadpoolctl
 from runner.contract import SettingError, since
 from runner.files import MARKER, is_scratch, write_bytes
 from runner.kinds.dataset import GaussianData
+from runner.run.config.jobs import build_job
 from runner.run.execute import run
 from runner.run.exit_status import LimitReached
 from runner.store import identity, tables
@@ -228,10 +229,8 @@ def test_a_cell_is_locked_before_its_folder_exists(tmp_path):
 @pytest.mark.usefixtures("published")
 def test_the_published_cells_are_those_that_the_configuration_asks_for(tmp_path):
     """Every published cell that the five seeds of the paper's protocol ask for is found again."""
-    from runner.run import config
-
     for name in ("scalar_spectrum", "exp5_attention"):
-        job = config.build_job((f"experiment={name}", f"outputs={tmp_path}"))
+        job = build_job((f"experiment={name}", f"outputs={tmp_path}"))
         assert [cell.label for cell_id, cell in job.cells() if not job.store.has(cell_id)] == []
 
 

@@ -13,7 +13,7 @@ from runner.data.images import Split, load_images
 from runner.kinds.dataset import CifarData
 from runner.kinds.model import MlpModel
 from runner.models.architectures import diamond, mlp
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from runner.store.identity import digest
 from runner.training.initial import build, build_with_stream, published_network
 from runner.training.order import LoaderOrder

@@ -9,7 +9,7 @@ from experiments.attention.bounds import BOUNDS, point_value
 from experiments.attention.hessian_report import statistics
 from experiments.attention.measure import climb, draw, draw_raw, feasible
 from runner.contract import analyse
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from tests.draws import seeded
 from tests.experiments.tables import claims_of, measured_again, merged
 

@@ -20,7 +20,8 @@ from experiments.attention.recovery import BLIND, origin_rows, starts
 from experiments.attention.theorem import order_row
 from runner.closed_form import attention as att
 from runner.contract import Context, analyse
-from runner.run.config import build_job, preview
+from runner.run.config.experiment import preview
+from runner.run.config.jobs import build_job
 from runner.store.identity import Identity
 from tests.draws import normal, seeded
 from tests.experiments.tables import check, joined, measured_again, merged

@@ -12,7 +12,7 @@ from experiments.printed import statements
 from runner.contract import Context, analyse, measure
 from runner.curvature import verify
 from runner.report.answers.reference import numbers_of
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from runner.stats.scorecard import scorecard
 from tests.experiments.tables import claims_of, grid, joined
 

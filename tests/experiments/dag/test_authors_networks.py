@@ -10,7 +10,7 @@ import pytest
 from experiments.dag.protocol.authors import Results, by_value
 from runner.contract import Statement
 from runner.results import load
-from runner.run import config
+from runner.run.config.experiment import preview
 from runner.stats.numbers import read_numbers, unrounded
 from tests import ROOT
 from tests.experiments.tables import claims_of
@@ -38,7 +38,7 @@ def r_squared(y):
 
 
 def published_claims(name):
-    return claims_of(config.preview(name), dict(load(name)))
+    return claims_of(preview(name), dict(load(name)))
 
 
 def decided(claim):

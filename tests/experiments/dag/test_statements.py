@@ -6,7 +6,8 @@ import pytest
 
 from experiments.printed import statements
 from runner.contract import Statement
-from runner.run.config import build_job, experiment_names
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_job
 from runner.stats import over_seeds
 
 NAMES = [name for name in experiment_names() if name.startswith("exp")]

@@ -14,7 +14,7 @@ from experiments.three_layer.hsr_gradient.cost import FORMS, forms
 from experiments.three_layer.hsr_gradient.measure import PARTS, _with_error, sample_gradients
 from runner.closed_form import three_layer as tl
 from runner.contract import Cell, Context, analyse, measure
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from runner.stats.tables import chosen
 from tests.experiments.tables import changed, check, claims_of, grid, joined
 from tests.experiments.three_layer.problem import problem

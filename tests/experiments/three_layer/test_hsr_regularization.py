@@ -19,7 +19,7 @@ from experiments.three_layer.hsr_regularization.values import whisker_tip
 from experiments.three_layer.hsr_regularization.views import boundary_length, saddle_depth
 from runner.closed_form import three_layer as tl
 from runner.contract import Context, analyse
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from runner.stats.tables import chosen
 from tests.experiments.tables import (
     changed,

@@ -18,7 +18,8 @@ from experiments.three_layer.ws_bound.search import run_search
 from experiments.three_layer.ws_bound.values import FUNCTIONS, boundary_length, largest_rise
 from runner.contract import Context, SettingError, analyse
 from runner.report.answers.reference import numbers_of
-from runner.run.config import arguments, build_job
+from runner.run.config.jobs import build_job
+from runner.run.config.overrides import arguments
 from runner.stats import correct, judge
 from runner.stats.scorecard import scorecard
 from runner.stats.tables import chosen

@@ -6,7 +6,8 @@ from hydra.core.global_hydra import GlobalHydra
 
 from runner.contract import SettingError
 from runner.run import launch
-from runner.run.config import build_job, compose, files
+from runner.run.config import compose, files
+from runner.run.config.jobs import build_job
 from runner.run.config.overrides import read
 from tests.run.conftest import forget
 

@@ -10,14 +10,11 @@ from runner.kinds.dataset import SurrogateData
 from runner.kinds.metric import InterLayerMetric
 from runner.models import builder
 from runner.report.answers.judged import scope_of
-from runner.run.config import (
-    build_job,
-    experiment_class,
-    experiment_fields,
-    experiment_names,
-    files,
-    preview,
-)
+from runner.run.config import files
+from runner.run.config.compose import experiment_class, experiment_fields
+from runner.run.config.experiment import preview
+from runner.run.config.files import experiment_names
+from runner.run.config.jobs import build_job
 from runner.run.config.types import Mismatch, convert, load_class, may_import, takes
 from runner.run.settings import experiment_lines, kind_lines
 from tests.errors import refusal

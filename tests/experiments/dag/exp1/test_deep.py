@@ -12,7 +12,7 @@ from experiments.dag.protocol.estimates import (
     spectral_estimates,
 )
 from experiments.dag.protocol.summary import first
-from runner.run.config import preview
+from runner.run.config.experiment import preview
 from tests.draws import normal, seeded
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,

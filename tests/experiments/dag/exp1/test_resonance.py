@@ -10,7 +10,8 @@ from experiments.dag.exp1.settings import DESCRIBED, DESCRIBED_TRAINED
 from experiments.dag.protocol.inter_layer import DEEPER
 from experiments.dag.protocol.summary import FIRST
 from runner.contract import analyse
-from runner.run.config import build_job, preview
+from runner.run.config.experiment import preview
+from runner.run.config.jobs import build_job
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import (
     apart,

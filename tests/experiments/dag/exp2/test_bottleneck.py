@@ -12,7 +12,7 @@ from experiments.printed import statements
 from runner.contract import Context, analyse
 from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models.architectures import bottleneck_mlp
-from runner.run.config import preview
+from runner.run.config.experiment import preview
 from runner.stats.tables import chosen
 from runner.training.trained import train_images, untrained_images
 from tests.draws import normal, seeded

@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from experiments.dag.exp3.values import changes
-from runner.run.config import preview
+from runner.run.config.experiment import preview
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
     complete,

@@ -11,7 +11,7 @@ from experiments.dag.protocol.probes import part_norms
 from runner.contract import analyse
 from runner.curvature import split_blocks
 from runner.models.architectures import mlp
-from runner.run.config import preview
+from runner.run.config.experiment import preview
 from tests.draws import seeded
 from tests.experiments.dag.inter_layer_tables import (
     CHECKPOINTS,

@@ -15,7 +15,7 @@ from runner.curvature import split_blocks
 from runner.curvature.graphs.block_metrics import resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import diamond
-from runner.run.config import build_job
+from runner.run.config.jobs import build_job
 from tests import PUBLISHED
 from tests.experiments.dag.inter_layer_tables import measured
 from tests.experiments.tables import check, claims_of, rows_with, verdicts

@@ -15,7 +15,8 @@ from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse
 from runner.curvature import split_blocks
 from runner.data.images import load
-from runner.run.config import build_job, preview
+from runner.run.config.experiment import preview
+from runner.run.config.jobs import build_job
 from runner.stats.tables import chosen
 from runner.training.initial import build
 from runner.training.trained import train_regression

@@ -15,7 +15,8 @@ from runner.contract import analyse
 from runner.data.images import Split
 from runner.models.network import Network, Stage
 from runner.models.resnet import ConvBlock, PoolHead, resnet18
-from runner.run.config import build_job, preview
+from runner.run.config.experiment import preview
+from runner.run.config.jobs import build_job
 from runner.stats.tables import chosen
 from runner.training.initial import published_network
 from runner.training.order import LoaderAugment, LoaderOrder

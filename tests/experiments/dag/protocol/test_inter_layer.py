@@ -3,7 +3,9 @@ took."""
 
 import pytest
 
-from runner.run.config import arguments, build_jobs, preview
+from runner.run.config.experiment import preview
+from runner.run.config.jobs import build_jobs
+from runner.run.config.overrides import arguments
 from runner.store.archive import VARIABLE
 from runner.store.costs import Costs
 from runner.store.identity import Identity

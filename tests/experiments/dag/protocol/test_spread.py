@@ -8,7 +8,8 @@ import pytest
 from experiments.dag.protocol.inter_layer import ROUNDING, companions
 from experiments.dag.protocol.scores import with_rounding
 from runner.contract import analyse
-from runner.run.config import build_job, preview
+from runner.run.config.experiment import preview
+from runner.run.config.jobs import build_job
 from runner.stats.tables import chosen
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import gaps, origin, scores
