@@ -13,10 +13,9 @@ import pandas as pd
 from scipy.stats import spearmanr, wilcoxon
 
 from runner import results
-from runner.report.answers.compare import by_way
-from runner.report.answers.formatting import COUNTED
 from runner.report.answers.papers import known_papers
 from runner.report.answers.summary import Answers, mean_of
+from runner.report.answers.tones import COUNTED
 from runner.report.output.citation import bibtex
 from runner.report.output.manifest import read_manifest
 from runner.stats.numbers import WAYS
@@ -142,8 +141,8 @@ def ways(*experiments: str) -> dict[str, Counter[str]]:
     number are left out."""
     found: dict[str, Counter[str]] = {}
     for name in experiments or _published():
-        for way, counts in by_way(csv_of(name, "scorecard")).items():
-            found.setdefault(way, Counter()).update(counts)
+        for way, scores in csv_of(name, "scorecard").groupby("way"):
+            found.setdefault(way, Counter()).update(scores["verdict"])
     return {way: found[way] for way in WAYS if way in found and _is_counted(found[way])}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,7 +12,7 @@ from experiments.attention.alternatives import NEWTON
 from experiments.attention.recovery import BLIND
 from experiments.attention.settings import AttentionNewton
 from experiments.judged import JudgedAnalysis
-from runner.contract import Figures, Tables
+from runner.contract import Figures, Tables, redraws
 from runner.report.figures import COLOURS, panels
 from runner.stats.tables import chosen
 
@@ -88,7 +86,8 @@ class AttentionNewtonAnalysis(JudgedAnalysis):
     def figures(self) -> Figures:
         if "recovery" not in self.tables:
             return {}
-        return {"outcomes": partial(outcomes, self.experiment, self.tables["recovery"])}
+        recovery = self.tables["recovery"]
+        return {"outcomes": redraws("", outcomes, self.experiment, recovery).of(recovery, "study")}
 
     def judged(self) -> Tables:
         return newton_values.judged(self.tables)

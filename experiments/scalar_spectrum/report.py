@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from experiments.judged import JudgedAnalysis
@@ -11,6 +10,7 @@ from experiments.scalar_spectrum import figures as draw, training_figures, value
 from experiments.scalar_spectrum.alternatives import CHANGES
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from runner.contract import Figures, Tables, redraws
+from runner.stats.tables import chosen
 
 
 class ScalarSpectrumAnalysis(JudgedAnalysis):
@@ -34,7 +34,8 @@ class ScalarSpectrumAnalysis(JudgedAnalysis):
             if self._stored(table):
                 made[name] = redraws(place, make, self.tables).of(self.tables[table], "part")
         if self._stored("edge"):
-            made["edge_of_stability"] = partial(training_figures.edge_of_stability, self.tables)
+            edge = redraws("", training_figures.edge_of_stability, self.tables)
+            made["edge_of_stability"] = edge.of(self.tables["edge"], "part")
         if self._stored("pairs"):
             lefts = self.tables["pairs"]["left"]
             for left in sorted(lefts.unique()):
@@ -42,7 +43,7 @@ class ScalarSpectrumAnalysis(JudgedAnalysis):
                 if left != 1:
                     name += f"_left_{-left:g}".replace(".", "p")
                 pairs = redraws("Fig. 3", training_figures.outlier_pairs, self.tables, left)
-                made[name] = pairs.of(self.tables["pairs"], "part")
+                made[name] = pairs.of(chosen(self.tables["pairs"], left=left), "part", "left")
         return dict(sorted(made.items()))
 
     def judged(self) -> Tables:

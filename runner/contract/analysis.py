@@ -39,19 +39,21 @@ Tables = Mapping[str, "pd.DataFrame"]
 """Merged tables of all stored cells of one experiment and its settings, by name."""
 Figures = Mapping[str, "Figure | Callable[[], Figure]"]
 """Figures by name; a function without arguments is called when its turn comes. One that redraws a
-figure or table of the paper is a `Redrawn`."""
+figure or table of the paper, or needs few of the cells, is a `Redrawn`."""
 
 
 @dataclass(frozen=True)
 class Redrawn:
-    """A figure that redraws one of the paper's. place: "Fig. 3", "Table N.2"; draw: makes it.
-    cells: the grid values of the cells that it is drawn from, of some parameters; one_seed: whether
-    it shows the first seed alone."""
+    """A figure that redraws one of the paper's. place: "Fig. 3", "Table N.2", "" for one of our
+    own; draw: makes it. cells: the grid values of the cells that it is drawn from, of some
+    parameters; one_seed: whether it shows the first seed alone; keys: likewise of other keys of
+    the printed numbers that it shows."""
 
     place: str
     draw: Callable[[], Figure]
     cells: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     one_seed: bool = False
+    keys: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __call__(self) -> Figure:
         return self.draw()
@@ -66,7 +68,8 @@ class Redrawn:
 
 
 def redraws(place: str, draw: Callable[..., Figure], *arguments: Any, **settings: Any) -> Redrawn:
-    """The paper's figure or table at `place`, redrawn by draw(*arguments, **settings)."""
+    """The paper's figure or table at `place`, redrawn by draw(*arguments, **settings); "" for a
+    figure of our own."""
     return Redrawn(place, partial(draw, *arguments, **settings))
 
 

@@ -16,7 +16,7 @@ from runner.diagnose.parts import PARTS, Work, one_line
 from runner.diagnose.problem import Problem
 from runner.diagnose.settings import PARTS as NAMES, Request
 from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_randomness, snapshots
-from runner.report.answers.findings import Failures, Material, Subject
+from runner.report.answers.findings import Failures
 from runner.report.answers.judged import Judged
 from runner.report.collect import Collection, Missing
 from runner.report.output.manifest import PAGE
@@ -27,7 +27,7 @@ from runner.run.execute import measure
 from runner.run.guest import seed_streams
 from runner.run.progress import Progress
 from runner.store.job import Job, claim_outputs
-from runner.store.store import DIAGNOSIS, Stored, merge
+from runner.store.store import DIAGNOSIS, Stored
 from runner.training.allocator import keep_freed_memory
 
 WORDS = {
@@ -253,15 +253,13 @@ class _Run:
         self.tell(f"{self.job.name}: {counts}")
         job = self.job
         folder = job.store.root
-        tables = merge(self.cells)
         place = Place(folder, job.experiment, (), job.experiment)
         seed = (self.request.seed,)
         collection = Collection(job, place, tuple(self.cells), seed, tuple(self.missing))
-        subject = Subject(job.experiment, tables)
         judged = Judged(collection)
-        material = Material(scope=judged.scope, shown=subject, judged=subject)
+        tables = judged.material.shown.tables
         record = self._record(record_of(judged), cost_line(tables))
-        made = Report(folder, record, material, listings(tables)).write()
+        made = Report(folder, record, judged.material, listings(tables)).write()
         failed += Failures(made["report_failures"]).lines()
         for line in (*console(tables), *(f"failed: {line}" for line in failed)):
             self.tell(f"  {line}")

@@ -13,7 +13,6 @@ from typing import Any
 
 from runner.contract import SettingError, short
 from runner.report.answers.judged import Judged
-from runner.report.answers.reference import Numbers, numbers_of
 from runner.report.collect import Collection, collect
 from runner.report.fingerprint import fingerprint
 from runner.report.output.draw import FORMATS
@@ -68,14 +67,6 @@ class Update:
     def folder(self) -> Path:
         return self.collection.place.folder
 
-    @property
-    def missing(self) -> list[str]:
-        return [str(cell) for cell in self.collection.missing]
-
-    @cached_property
-    def reference(self) -> Numbers | None:
-        return numbers_of(self.collection.job.name)
-
     @cached_property
     def record(self) -> dict[str, Any]:
         """The manifest, as far as it is known without an analysis."""
@@ -126,15 +117,11 @@ class Update:
             return None
         return earlier
 
-    def make(self, only_figure: str, say: Callable[[str], None]) -> list[str]:
-        """Make the report from the cells; lines for the console."""
-        name = self.collection.job.name
+    def anew(self) -> Report:
+        """What makes the report from the cells."""
         written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         record = {**self.record, "software": software(), "written": written}
-        material = self.judged.material(self.reference)
-        report = Report(self.folder, record, material)
-        made = report.write(only_figure, lambda line: say(f"{name}: {line}"))
-        return console_lines(self.folder, made)
+        return Report(self.folder, record, self.judged.material)
 
 
 def report(
@@ -144,7 +131,6 @@ def report(
     configuration: Configuration = Configuration(),
     published: Path | None = None,
     any_seed: bool = False,
-    only_figure: str = "",
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Collection, list[str]]:
     """Bring the report of the settings that `jobs` share up to date.
@@ -157,8 +143,6 @@ def report(
         What the experiment is composed from.
     published
         Folder of the published report of this experiment, if there is one.
-    only_figure
-        Draw no other figure.
     say
         Callback, called before each figure is drawn.
 
@@ -181,7 +165,8 @@ def report(
         if found is not None:
             how = "copied from the published results"
             return collection, [f"{head}, {how}", *_found(update.folder, found), *damage]
-    lines = [head, *update.make(only_figure, say), *damage]
+    made = update.anew().write(say=lambda line: say(f"{job.name}: {line}"))
+    lines = [head, *console_lines(update.folder, made), *damage]
     if collection.missing:
         lines.append(f"  missing: {len(collection.missing)} cells{_to_fill(collection)}")
     return collection, lines
@@ -227,9 +212,7 @@ def draw(
     collection = judged.collection
     if not collection.cells:
         raise SettingError(f"{collection.job.name}: {_nothing_stored(collection)}")
-    name = collection.job.name
-    material = judged.material(numbers_of(name))
-    report = Report(collection.place.folder, record_of(judged), material)
+    report = Report(collection.place.folder, record_of(judged), judged.material)
     figures = report.findings.figures
     if figure and figure not in figures:
         raise SettingError(f"figure: expected one of {', '.join(figures)}, found {short(figure)}")

@@ -83,22 +83,23 @@ def demo(outputs: Path) -> int:
 def _report(jobs: Sequence[Job]) -> list[str]:
     """Report the cells with one figure, compared with the grid of these cells alone; lines that say
     what is in it."""
-    from runner.report.answers.rows import read_table
+    from runner.report.answers.judged import Judged
+    from runner.report.collect import collect
     from runner.report.output.write import write_overview
-    from runner.report.update import report
+    from runner.report.update import Update
 
     def narrowed(name: str, profile: str) -> Experiment:
         return jobs[0].experiment
 
-    collection, _ = report(jobs, narrowed, only_figure=FIGURE)
+    made = Update(Judged(collect(jobs, narrowed))).anew()
+    made.write(FIGURE)
     write_overview(jobs[0].outputs)
-    folder = collection.place.folder
-    claim = next(row for row in read_table(folder / "claims.csv") if row["name"] == CLAIM)
-    rows = read_table(folder / f"{TABLE}.csv")
+    folder = made.directory
+    claim = made.findings.claims.set_index("name").loc[CLAIM]
+    rows = made.material.shown.tables[TABLE]
 
     def extremes(column: str) -> str:
-        values = [float(row[column]) for row in rows]
-        return f"largest {max(values):.14f}, smallest {min(values):.14f}"
+        return f"largest {rows[column].max():.14f}, smallest {rows[column].min():.14f}"
 
     return [
         "",
@@ -109,7 +110,7 @@ def _report(jobs: Sequence[Job]) -> list[str]:
         ),
         f"ours       {extremes(OURS)}: the Hessian by automatic differentiation, an eigensolver",
         f"verdict    {claim['verdict']}: largest relative difference "
-        f"{float(claim['statistic']):.1e}, "
+        f"{claim['statistic']:.1e}, "
         f"criterion {claim['threshold']}",
         "",
         f"figure     {folder / 'figures' / FIGURE}.png",

@@ -23,7 +23,7 @@ PARTS = ("variants", "other_seeds")
 def decided(name, outputs):
     """name -> claim, from published cells."""
     job = build_job([f"experiment={name}", f"outputs={outputs}"])
-    material = Judged(collect([job], protocol)).material(None)
+    material = Judged(collect([job], protocol)).material
     analysis = material.judged.analysis()
     texts = {s: a.text for a in analysis.alternatives for s in a.statements}
     claims = [replace(c, alternative=texts.get(c.name, "")) for c in analysis.claims()]

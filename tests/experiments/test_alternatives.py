@@ -24,7 +24,7 @@ KEPT = ("confirmed", "true by construction", "not run")
 
 def analysis_of(name, outputs):
     job = build_job([f"experiment={name}", f"outputs={outputs}"])
-    return Judged(collect([job], protocol)).material(None).judged.analysis()
+    return Judged(collect([job], protocol)).material.judged.analysis()
 
 
 def confirmed(name):

@@ -17,7 +17,18 @@ def picture(analysis, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ws_bound", "hsr_gradient", "scalar_spectrum"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention_newton",
+        "exp5_attention",
+        "exp6_resnet18",
+        "hsr_gradient",
+        "hsr_regularization",
+        "scalar_spectrum",
+        "ws_bound",
+    ],
+)
 def test_a_figure_is_drawn_from_the_cells_that_it_names(name, published):
     experiment = preview(name)
     cells = within(results.load(name).cells, experiment, experiment.paper_seeds)

@@ -11,7 +11,6 @@ from runner.contract import Cell, analyse
 from runner.report.answers.findings import Failures, ask
 from runner.report.answers.judged import Judged
 from runner.report.answers.labels import label
-from runner.report.answers.reference import numbers_of
 from runner.report.answers.scope import Scope
 from runner.report.collect import collect
 from runner.run.config.experiment import preview
@@ -80,7 +79,7 @@ def collected(job):
 
 def asked(found, name):
     failures = Failures()
-    answers = ask(found.material(numbers_of(name)), failures)
+    answers = ask(found.material, failures)
     assert not [line for line in failures.lines() if not line.startswith("figure")]
     return answers
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from runner.contract import figure_settings
+from runner.contract import Redrawn, figure_settings
 from runner.report import figures
 from runner.report.answers.rows import rows_of
 from runner.report.figures.annotations import noted
@@ -11,6 +11,7 @@ from runner.report.figures.captions import (
     caption,
     finding,
     outcome_on,
+    shows,
 )
 from runner.report.output.commands import figure_commands
 from runner.report.output.manifest import read_manifest
@@ -34,6 +35,10 @@ ROWS = rows_of(SCORES, CLAIMS.assign(name="s"), "DAG", "x")
 MANIFEST = {"seeds": [42, 43, 44], "cells": [{"git_commit": "abc"}, {"git_commit": "def+changes"}]}
 
 
+def figure_of(place, **about):
+    return Redrawn(place, figures.new_figure, **about)
+
+
 def test_an_outcome_is_of_all_rows_of_a_place_without_extensions():
     assert outcome_on("Fig. 12", ROWS).startswith("does not hold in every row: 1 of 2 judged")
     assert outcome_on("Fig. 1", ROWS) == "holds: 1 of 1 judged rows agree"
@@ -41,16 +46,31 @@ def test_an_outcome_is_of_all_rows_of_a_place_without_extensions():
 
 
 def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
-    text = finding("Fig. 12", ROWS)
+    text = finding(figure_of("Fig. 12"), ROWS)
     assert text.startswith("2 statements on Fig. 12: 1 confirmed, 1 refuted; refuted: C stays")
     assert "0.2" in text
     counts = "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; "
-    assert finding("Table N.4", ROWS).startswith(f"{counts}not reproduced: R, depth 9: 4,")
-    assert finding("Fig. 2", ROWS) == finding("", ROWS) == ""
+    assert finding(figure_of("Table N.4"), ROWS).startswith(
+        f"{counts}not reproduced: R, depth 9: 4,"
+    )
+    assert finding(figure_of("Fig. 2"), ROWS) == finding(figure_of(""), ROWS) == ""
     tables = (table.assign(verdict="inconclusive", name="s") for table in (SCORES, CLAIMS))
     open_rows = rows_of(*tables, "DAG", "x")
-    assert "; inconclusive: R falls" in finding("Fig. 12", open_rows)
-    assert finding("Table N.4", open_rows).endswith("2 inconclusive")  # the count says it all
+    assert "; inconclusive: R falls" in finding(figure_of("Fig. 12"), open_rows)
+    assert finding(figure_of("Table N.4"), open_rows).endswith(
+        "2 inconclusive"
+    )  # the count says it all
+
+
+def test_a_figure_counts_the_numbers_of_its_own_cells_and_names_the_others():
+    figure = figure_of("Table N.4", cells={"depth": [9]})
+    assert finding(figure, ROWS).startswith(
+        "1 printed number of Table N.4: 1 not reproduced; 1 other, not shown here: 1 reproduced; "
+    )
+    assert outcome_on("Table N.4", [row for row in ROWS if shows(figure, row)]).endswith(
+        "0 of 1 judged rows agree; disagree: 1"
+    )
+    assert all(shows(figure_of("Table N.4", keys={"metric": ["R"]}), row) for row in ROWS)
 
 
 def test_what_is_noted_of_a_figure_is_noted_once():
@@ -62,7 +82,7 @@ def test_what_is_noted_of_a_figure_is_noted_once():
 
 
 def test_a_caption_has_all_facts_of_its_figure_and_the_alt_text_begins_with_the_finding():
-    made = caption("Resonance", "a point a seed", "Fig. 12", ROWS, MANIFEST)
+    made = caption("Resonance", "a point a seed", figure_of("Fig. 12"), ROWS, MANIFEST)
     for text in ("Resonance. A point a seed.", "1 refuted", "Seeds 42–44 (n = 3)"):
         assert text in made.text
     assert "2 cells of commits abc, def+changes" in made.text
@@ -72,7 +92,7 @@ def test_a_caption_has_all_facts_of_its_figure_and_the_alt_text_begins_with_the_
 
 def test_a_caption_names_the_settings_that_its_figure_is_drawn_with():
     about = {"Fig. 12": {"hidden": 3, "rates": [0.1, 0.2]}, "Fig. 1": {"width": 4}}
-    made = caption("Resonance", "", "Fig. 12", ROWS, {**MANIFEST, "drawn_with": about})
+    made = caption("Resonance", "", figure_of("Fig. 12"), ROWS, {**MANIFEST, "drawn_with": about})
     assert "Settings of this figure: hidden=3, rates=[0.1,0.2]." in made.text
     assert "width" not in made.text
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from runner.contract import Claim
-from runner.report.answers import compare
+from runner.report.answers.findings import claims_table
 from runner.stats.numbers import read_numbers
 from runner.stats.scorecard import scorecard
 from tests.errors import refusal
@@ -199,14 +199,15 @@ MORE = "metric,arch,mean,std,upper_bound,n_seeds,"
 """Header with further columns."""
 
 
-def test_ways_are_counted_apart(reference):
+def test_rows_keep_the_way_to_their_number(reference):
     rows = "gap,a,1.0,0.1,,5,as described", "gap,b,1.0,0.1,,5,recovered protocol"
     values = {"a": [2.0, 2.1, 2.2], "b": [1.0, 1.01, 0.99]}
     found = pd.concat(measured(values=v, arch=arch) for arch, v in values.items())
-    counts = compare.by_way(scorecard(found, reference(*rows, header=f"{MORE}way")))
-    assert list(counts) == ["as described", "recovered protocol"]
-    assert counts["as described"]["not reproduced"] == 1
-    assert counts["recovered protocol"]["reproduced"] == 1
+    scores = scorecard(found, reference(*rows, header=f"{MORE}way"))
+    assert dict(zip(scores["way"], scores["verdict"], strict=True)) == {
+        "as described": "not reproduced",
+        "recovered protocol": "reproduced",
+    }
     with refusal("expected a way among"):
         reference("gap,a,1.0,0.1,,5,as we like", header=f"{MORE}way")
 
@@ -320,8 +321,8 @@ def test_claims_table():
         Claim("a", "s", "Fig. 1", "confirmed", 0.5, "< 1"),
         Claim("a", "s", "Fig. 1", "refuted", group="x"),
     ]
-    table = compare.claims_table(claims)
+    table = claims_table(claims)
     assert list(table.verdict) == ["confirmed", "refuted"]
-    assert list(compare.claims_table([]).columns) == list(table.columns)
+    assert list(claims_table([]).columns) == list(table.columns)
     with refusal("'a' twice"):
-        compare.claims_table([claims[0], claims[0]])
+        claims_table([claims[0], claims[0]])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from runner.contract import Claim, Statement
-from runner.report.answers.compare import claims_table
+from runner.report.answers.findings import claims_table
 from runner.report.answers.formatting import place_rows
 from runner.report.answers.labels import row_label
 from runner.report.answers.rows import number_row, population, read_rows, rows_of, statement_row

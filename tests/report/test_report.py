@@ -15,10 +15,10 @@ import pytest
 from runner import stats
 from runner.contract import CLAIM_VERDICTS, Analysis, Claim, Experiment, redraws
 from runner.report import figures
-from runner.report.answers.compare import VERDICTS
 from runner.report.answers.findings import Failures, Material, Subject
 from runner.report.answers.reference import Numbers
 from runner.report.answers.scope import Departure, Scope
+from runner.report.answers.tones import OF_NUMBERS
 from runner.report.output.draw import caption_of
 from runner.report.output.manifest import SUMS, warnings_of
 from runner.report.output.page import Page
@@ -218,7 +218,7 @@ def test_a_complete_report(out, tmp_path, reference):
     made = report(out, reference=reference)
     assert made["claims"] == counted(CLAIM_VERDICTS, "confirmed", "inconclusive", "refuted")
     assert made["extensions"] == {"refuted": 1}
-    assert made["scorecard"] == counted(VERDICTS, "reproduced", "not run")
+    assert made["scorecard"] == counted(OF_NUMBERS, "reproduced", "not run")
     assert not made["report_failures"]
     names = "report.md index.html manifest.json figures ratios.csv empty.csv"
     names += f" stats.csv claims.csv scorecard.csv {SUMS}"
@@ -452,9 +452,9 @@ def test_captions_are_those_of_the_functions_that_draw():
 
 def test_cells_of_changed_trees_are_named_in_a_warning():
     cells = [{"git_commit": commit} for commit in ("abc", "def+changes", "abc+changes")]
-    (changed,) = warnings_of({"cells": cells}, ())
+    (changed,) = warnings_of({"cells": cells, "missing": []})
     assert changed == "2 cells were measured from a changed working tree"
-    (incomplete,) = warnings_of({"cells": cells[:1]}, ["seed=1"])
+    (incomplete,) = warnings_of({"cells": cells[:1], "missing": ["seed=1"]})
     assert incomplete == "incomplete: 1 cell is not measured (seed=1)"
 
 

@@ -4,6 +4,7 @@ values, figures."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -69,7 +70,7 @@ class ResonanceAnalysis(WithAuthors):
         paper = values.printed_values(self.experiment.claimed)
         coupling = redraws(self.coupling_place, draw.coupling, distances, self._points("C"))
         dynamics = redraws(self.dynamics_place, draw.dynamics, networks, DYNAMICS, paper)
-        return {
+        found = {
             self.coupling_figure: coupling,
             self.resonance_figure: redraws(
                 self.resonance_place,
@@ -80,6 +81,8 @@ class ResonanceAnalysis(WithAuthors):
             ),
             self.dynamics_figure: dynamics,
         }
+        keys = {"initial": [PUBLISHED]}
+        return {name: replace(figure, keys=keys) for name, figure in found.items()}
 
     def _points(self, value: str) -> list[tuple[int, int, float, str]]:
         """(depth, distance, number, architecture) of the values that the paper publishes in

@@ -3,7 +3,6 @@ targets."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -45,8 +44,12 @@ class AttentionAnalysis(WithAuthors):
         of_paper = values.of_paper(blocks, self.experiment.control)
         recovered = chosen(of_paper, protocol=values.RECOVERED)
         return {
-            "table7_norms": redraws("Table 7", norms, recovered, paper),
-            "gap_by_protocol": partial(by_protocol, blocks, paper),
+            "table7_norms": redraws("Table 7", norms, recovered, paper).of(
+                recovered, "protocol", "network"
+            ),
+            "gap_by_protocol": redraws("", by_protocol, blocks, paper).of(
+                chosen(blocks, network="attention"), "network"
+            ),
         }
 
     def statistics(self) -> list[Statistic]:

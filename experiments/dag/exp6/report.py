@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -54,12 +53,15 @@ class ResNetAnalysis(WithAuthors):
             found = {
                 "fig7_resonance": redraws("Fig. 7", by_distance, distances, "R", log=True),
                 "table9_coupling": redraws("Table 9", by_distance, distances, "C", log=False),
-                "batchnorm_statistics": partial(calibration, distances),
+                "batchnorm_statistics": redraws("", calibration, distances).of(
+                    chosen(distances, checkpoint="init"), "checkpoint"
+                ),
             }
             drawn = (("table8_gap", "Table 8", final), ("tableN8_gap", "Table N.8", bent))
             for name, place, rows in drawn:
                 if len(rows):
-                    found[name] = redraws(place, by_distance, rows, "gap", log=True)
+                    shown = redraws(place, by_distance, rows, "gap", log=True)
+                    found[name] = shown.of(rows, "activation", "checkpoint")
         return found
 
     def captions(self) -> Mapping[str, str]:

@@ -4,7 +4,8 @@ and figures.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from experiments.printed import unchecked
@@ -14,6 +15,9 @@ from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegula
 from experiments.three_layer.study import tests_of_data_sets
 from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
+
+METHODS: dict[str, Any] = {"part": ["methods"]}
+"""The cells that train with methods, and the search before them."""
 
 
 class HsrRegularizationAnalysis(analysis.RegularizationStudy):
@@ -75,30 +79,41 @@ class HsrRegularizationAnalysis(analysis.RegularizationStudy):
         tables = self.tables
         found: dict[str, Any] = {}
         if "data" in tables:
-            found["fig08_data"] = redraws("Fig. 8", figures.data, tables)
+            found["fig08_data"] = redraws("Fig. 8", figures.data, tables).of(
+                tables["data"], one_seed=True, **METHODS
+            )
         if "critical_points" in tables:
             stored = set(tables["critical_points"]["protocol"])
             with_points = [p for p in experiment.protocol if p in stored]
-            found["fig09_bound"] = redraws("Fig. 9", figures.bound, tables, with_points)
+            found["fig09_bound"] = redraws("Fig. 9", figures.bound, tables, with_points).of(
+                tables["critical_points"], "protocol", **METHODS
+            )
         if "draws" in tables:
             margin = self.says["HSR comparable to A-SAM on F1"].high
-            found["fig14_draws"] = redraws("Fig. 14", figures.draws, margin, tables)
+            found["fig14_draws"] = redraws("Fig. 14", figures.draws, margin, tables).of(
+                tables["draws"], "part"
+            )
         known = analysis.variants(self)
         for protocol in dict.fromkeys(variant.protocol for variant in known):
             about = (tables, protocol)
             saddles = network_figures.saddle_check
-            found |= {
-                f"fig10_dynamics_{protocol}": redraws("Fig. 10", network_figures.dynamics, *about),
-                f"fig11_along_u1_{protocol}": redraws("Fig. 11", network_figures.along_u1, *about),
-                f"fig13_saddle_check_{protocol}": redraws("Fig. 13", saddles, *about, "nearest"),
-                f"fig13_where_stopped_{protocol}": redraws("Fig. 13", saddles, *about, "stopped"),
-                f"fig15_boundaries_{protocol}": redraws(
-                    "Fig. 15", network_figures.boundaries, *about
-                ),
+            of_protocol = {
+                "fig10_dynamics": redraws("Fig. 10", network_figures.dynamics, *about),
+                "fig11_along_u1": redraws("Fig. 11", network_figures.along_u1, *about),
+                "fig13_saddle_check": redraws("Fig. 13", saddles, *about, "nearest"),
+                "fig13_where_stopped": redraws("Fig. 13", saddles, *about, "stopped"),
+                "fig15_boundaries": redraws("Fig. 15", network_figures.boundaries, *about),
             }
+            cells = {**METHODS, "protocol": [protocol]}
+            for name, figure in of_protocol.items():
+                found[f"{name}_{protocol}"] = replace(figure, cells=cells, one_seed=True)
         for variant in known:
-            name = f"{variant.protocol}_{variant.reading}"
-            found[f"fig12_spectrum_{name}"] = redraws("Fig. 12", figures.spectrum, variant)
-            found[f"fig14_f1_{name}"] = redraws("Fig. 14", figures.f1, variant)
-            found[f"effects_{name}"] = partial(figures.effects, variant)
+            of_variant = {
+                "fig12_spectrum": redraws("Fig. 12", figures.spectrum, variant),
+                "fig14_f1": redraws("Fig. 14", figures.f1, variant),
+                "effects": redraws("", figures.effects, variant),
+            }
+            cells = {**METHODS, "protocol": [variant.protocol]}
+            for name, figure in of_variant.items():
+                found[f"{name}_{variant.protocol}_{variant.reading}"] = replace(figure, cells=cells)
         return dict(sorted(found.items()))

@@ -4,7 +4,9 @@ figures.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -15,7 +17,7 @@ from experiments.three_layer.study import Study, tests_of_data_sets
 from experiments.three_layer.ws_bound import analysis, figures, portrait_figures, values
 from experiments.three_layer.ws_bound.analysis import Case, cases
 from experiments.three_layer.ws_bound.settings import WsBound
-from runner.contract import Figures, Tables, redraws
+from runner.contract import Figures, Redrawn, Tables, redraws
 from runner.stats import Statistic
 
 PARAMETERS = ("protocol", "activation")
@@ -38,6 +40,15 @@ def _not_reached(printed: Case) -> str:
         f"traces of H and H² are {trace:.3g} and {square:.3g}, and the axes of Fig. 9 reach "
         f"{printed.experiment.trace_axis:g} and {printed.experiment.square_axis:g}."
     )
+
+
+def _of_points(figure: Redrawn, shown: Sequence[Case], **others: Any) -> Redrawn:
+    """A figure of the end points of these searches."""
+    rates = sorted({case.rate for case in shown if case.protocol == analysis.SCANNED})
+    if rates:
+        others["rate"] = rates
+    points = pd.concat([case.points for case in shown])
+    return figure.of(points, *PARAMETERS, part=["search"], **others)
 
 
 class WsBoundAnalysis(Study):
@@ -82,26 +93,37 @@ class WsBoundAnalysis(Study):
         at_both = [case for case in at_narrow if widths <= set(case.points["hidden"])]
         found: dict[str, Any] = {}
         if paper:
-            found["fig02_bound_and_eigenvalue"] = redraws(
-                "Fig. 2", figures.bound_and_eigenvalue, paper
+            found["fig02_bound_and_eigenvalue"] = _of_points(
+                redraws("Fig. 2", figures.bound_and_eigenvalue, paper), paper
             )
         if at_both and len(widths) > 1:
-            found["fig11_width"] = redraws("Fig. 11", figures.width, at_both)
+            found["fig11_width"] = _of_points(redraws("Fig. 11", figures.width, at_both), at_both)
+        makers = {
+            "fig06_distribution": ("Fig. 6", figures.distribution),
+            "fig07_generalisation": ("Fig. 7", figures.generalisation),
+            "fig10_norms": ("Fig. 10", figures.norms),
+            "fig12_hidden_gram": ("Fig. 12", figures.hidden_gram),
+        }
         if at_narrow:
-            found["fig06_distribution"] = redraws("Fig. 6", figures.distribution, at_narrow)
-            found["fig07_generalisation"] = redraws("Fig. 7", figures.generalisation, at_narrow)
-            found["fig10_norms"] = redraws("Fig. 10", figures.norms, at_narrow)
-            found["fig12_hidden_gram"] = redraws("Fig. 12", figures.hidden_gram, at_narrow)
+            narrow = [self.experiment.portrait_hidden]
+            for name, (place, make) in makers.items():
+                found[name] = _of_points(redraws(place, make, at_narrow), at_narrow, hidden=narrow)
         found |= self._portraits(paper)
         polished = analysis.polished_cases(self)
         led = [case for case in polished if len(case.rows("critical_points"))]
         if led:
-            make = partial(portrait_figures.critical_points, led[0])
-            found["critical_points"] = make
+            points = redraws("", portrait_figures.critical_points, led[0])
+            found["critical_points"] = replace(points, cells={"part": ["search", "polish"]})
         if "draws" in self.tables:
-            found["fig07_draws"] = redraws("Fig. 7", portrait_figures.draws, self.tables)
+            found["fig07_draws"] = redraws("Fig. 7", portrait_figures.draws, self.tables).of(
+                self.tables["draws"], "part"
+            )
         if "activations" in self.tables:
-            found["fig13_activations"] = redraws("Fig. 13", figures.activation_curves, self.tables)
+            curves = self.tables["activations"]
+            first = curves[curves["hidden"] == curves["hidden"].iloc[0]]
+            found["fig13_activations"] = redraws(
+                "Fig. 13", figures.activation_curves, self.tables
+            ).of(first, "activation", "hidden", protocol=["fitted"], **SEARCH)
         return dict(sorted(found.items()))
 
     def _portraits(self, paper: list[Case]) -> Figures:
@@ -117,7 +139,7 @@ class WsBoundAnalysis(Study):
         found: dict[str, Any] = {
             "fig05_dynamics": dynamics.of(followed, *PARAMETERS, **SEARCH),
             "fig08_hessian": hessian.of(drawn[0].rows("portraits"), *PARAMETERS, part=["search"]),
-            "fig09_traces": redraws("Fig. 9", figures.traces, drawn),
+            "fig09_traces": _of_points(redraws("Fig. 9", figures.traces, drawn), drawn),
         }
         for case in drawn:
             sides = (("fig03", "Fig. 3", "sharpest"), ("fig04", "Fig. 4", "flattest"))

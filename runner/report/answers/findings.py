@@ -23,7 +23,6 @@ from runner.contract import (
     described,
     where_raised,
 )
-from runner.report.answers import compare
 from runner.report.answers.reference import Numbers
 from runner.report.answers.scope import Scope
 from runner.stats.intervals import NAN, joined
@@ -173,7 +172,7 @@ def _verdicts(
     analysis: Analysis, material: Material, failures: Failures
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Claims and scorecard of one analysis."""
-    nothing = compare.claims_table(())
+    nothing = claims_table(())
     measured = failures.guard("values", lambda: _measured(analysis, material), _empty(VALUES))
     claims = failures.guard("claims", lambda: _claims(analysis, material.scope), nothing)
     scores = failures.guard("scorecard", lambda: _scorecard(measured, material), _empty(SCORES))
@@ -196,7 +195,21 @@ def _claims(analysis: Analysis, scope: Scope) -> pd.DataFrame:
     only those keep their verdict that do not depend on the protocol."""
     texts = {name: a.text for a in analysis.alternatives for name in a.statements}
     claims = (replace(c, alternative=texts.get(c.name, "")) for c in analysis.claims())
-    return compare.claims_table(within_scope(claim, scope) for claim in claims)
+    return claims_table(within_scope(claim, scope) for claim in claims)
+
+
+def claims_table(claims: Iterable[Claim]) -> pd.DataFrame:
+    """Claims as rows, one column per field. Raises ValueError when name and group repeat."""
+    import pandas as pd
+
+    table = pd.DataFrame(map(vars, claims), columns=[f.name for f in fields(Claim)])
+    keys = table[["name", "group"]]
+    if keys.duplicated().any():
+        name, group = keys[keys.duplicated()].iloc[0]
+        raise ValueError(
+            f"claims: expected unique names within a group, found {name!r} twice ({group!r})"
+        )
+    return table
 
 
 def within_scope(claim: Claim, scope: Scope) -> Claim:

@@ -7,19 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from runner.report.answers.rows import Row
+from runner.report.answers.tones import COUNTED
 from runner.stats.score import has_one_digit
 
 MOST_ROWS = 60
 """Rows of a table; the rest is in the CSV files."""
-COUNTED = (
-    "exact match",
-    "reproduced",
-    "not reproduced",
-    "inconclusive",
-    "confirmed",
-    "refuted",
-    "minor error",
-)
 
 
 def sentence(text: str) -> str:
@@ -72,8 +64,7 @@ def _cell(text: str) -> str:
 
 def counts_of(rows: Iterable[Row]) -> str:
     """'3 confirmed, 1 refuted'."""
-    counts = Counter(row.verdict for row in rows)
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return counts_line(dict(Counter(row.verdict for row in rows).most_common()))
 
 
 def counts_line(counts: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from runner.contract import Experiment, Tables
 from runner.report.answers.findings import Material, Subject
 from runner.report.answers.labels import label
-from runner.report.answers.reference import Numbers
+from runner.report.answers.reference import numbers_of
 from runner.report.answers.scope import Scope
 from runner.report.collect import Collection
 from runner.report.departures import departures, restated, stand_in, with_marked
@@ -76,8 +76,9 @@ class Judged:
         further = {*self.scope.replication} - {*self.scope.seeds}
         return [cell for cell in self.collection.cells if cell.meta["seed"] not in further]
 
-    def material(self, reference: Numbers | None) -> Material:
-        """What the report is made from. reference: the paper's values, if any."""
+    @cached_property
+    def material(self) -> Material:
+        """What the report is made from."""
         found = self.collection
         beside = {name: merge(cells) for name, cells in found.beside.items()}
         shown = Subject(found.job.experiment, merge(self.shown), beside)
@@ -92,7 +93,7 @@ class Judged:
             shown=shown,
             judged=judged,
             replication=Subject(self.experiment, merge(further), beside) if further else None,
-            reference=reference,
+            reference=numbers_of(found.job.name) if self.scope.paper else None,
         )
 
 

@@ -158,7 +158,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 def number_row(record: Record, paper: str) -> Row:
     """The row of a published number; standard deviations with ddof 0, as papers print them."""
-    keys = {k: _key(v) for k, v in record.items() if k not in SCORE_COLUMNS and _given(v)}
+    keys = {k: key_text(v) for k, v in record.items() if k not in SCORE_COLUMNS and _given(v)}
     source = _text(record.get("source"))
     printed = shown(record.get("paper_mean")) or f"at most {shown(record.get('upper_bound'))}"
     return Row(
@@ -291,7 +291,8 @@ def _given(value: Any) -> bool:
     return value not in (None, "", "nan") and value == value
 
 
-def _key(value: Any) -> str:
+def key_text(value: Any) -> str:
+    """A value of a key; a whole number without decimals."""
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value) if whole else value)
 

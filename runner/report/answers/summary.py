@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Experiment
-from runner.report.answers.formatting import COUNTED
+from runner.report.answers.tones import COUNTED
 from runner.stats.numbers import text_of
 
 if TYPE_CHECKING:

@@ -26,6 +26,18 @@ MEANINGS = {
     "not run": "not measured",
 }
 """Verdict -> what it says, in the order of tiles."""
+COUNTED = (
+    "refuted",
+    "not reproduced",
+    "minor error",
+    "inconclusive",
+    "confirmed",
+    "reproduced",
+    "exact match",
+)
+"""Verdicts that are counted, the worst first."""
+OF_NUMBERS = tuple(v for v in MEANINGS if v not in ("confirmed", "refuted", "minor error"))
+"""Verdicts of printed numbers."""
 
 
 def tone(verdict: str) -> str:

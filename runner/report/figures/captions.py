@@ -10,23 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract import assignments
+from runner.contract import Redrawn, assignments
 from runner.report.answers.formatting import counts_of, sentence
-from runner.report.answers.rows import Row
+from runner.report.answers.rows import Row, key_text
 from runner.report.answers.scope import Scope
-from runner.report.answers.tones import outcome_of
+from runner.report.answers.tones import COUNTED, outcome_of
 from runner.report.collect import commits_of
 
-WORST = (
-    "refuted",
-    "not reproduced",
-    "minor error",
-    "inconclusive",
-    "confirmed",
-    "reproduced",
-    "exact match",
-)
-"""Which row a caption spells out: the first of these that there is."""
 LONGEST_ALT = 420
 
 
@@ -41,17 +31,17 @@ class Caption:
 def caption(
     what: str,
     note: str,
-    place: str,
+    figure: Redrawn,
     rows: Sequence[Row],
     manifest: Mapping[str, Any],
 ) -> Caption:
     """The caption of a figure.
 
-    what: what it shows, in words. note: what bars, bands and marks are. place: the paper's figure
-    or table that it redraws, "" for none. rows: of the report.
+    what: what it shows, in words. note: what bars, bands and marks are. rows: of the report.
     """
     scope = Scope.of(manifest)
-    found = finding(place, rows) if scope.is_papers else scope.unjudged(place)
+    place = figure.place
+    found = finding(figure, rows) if scope.is_papers else scope.unjudged(place)
     shown = [what, note]
     settings = ", ".join(assignments(manifest.get("drawn_with", {}).get(place, {})))
     drawn_with = f"Settings of this figure: {settings}" if settings else ""
@@ -69,20 +59,32 @@ def rows_on(place: str, rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if place in row.places and not row.is_extension]
 
 
-def finding(place: str, rows: Iterable[Row]) -> str:
+def shows(figure: Redrawn, row: Row) -> bool:
+    """Whether a figure shows a row of its place: not a printed number of other cells."""
+    return all(
+        row.keys.get(name) in (None, *map(key_text, values))
+        for name, values in {**figure.cells, **figure.keys}.items()
+    )
+
+
+def finding(figure: Redrawn, rows: Iterable[Row]) -> str:
     """What the judge says of a figure or table of the paper: counts, and the row that matters most
     with its numbers."""
+    place = figure.place
     found = rows_on(place, rows)
-    scored = [row for row in found if row.is_number]
+    scored = [row for row in found if row.is_number and shows(figure, row)]
+    others = [row for row in found if not shows(figure, row)]
     stated = [row for row in found if not row.is_number]
     parts = []
     if scored:
         parts.append(f"{_many(len(scored), 'printed number')} of {place}: {counts_of(scored)}")
+    if others:
+        parts.append(f"{_many(len(others), 'other')}, not shown here: {counts_of(others)}")
     if stated:
         parts.append(f"{_many(len(stated), 'statement')} on {place}: {counts_of(stated)}")
     number = _worst(scored)
     statement = _worst(stated)
-    if number is not None and WORST.index(number.verdict) < WORST.index("inconclusive"):
+    if number is not None and COUNTED.index(number.verdict) < COUNTED.index("inconclusive"):
         parts.append(f"{number.verdict}: {number.line}")
     if statement is not None:
         parts.append(f"{statement.verdict}: {statement.line}")
@@ -95,9 +97,9 @@ def outcome_on(place: str, rows: Iterable[Row]) -> str:
 
 
 def _worst(rows: Sequence[Row]) -> Row | None:
-    """The row that matters most: the first of those with the first verdict of `WORST`."""
-    ranked = [row for row in rows if row.verdict in WORST]
-    return min(ranked, key=lambda row: WORST.index(row.verdict), default=None)
+    """The row that matters most: the first of those with the worst verdict."""
+    ranked = [row for row in rows if row.verdict in COUNTED]
+    return min(ranked, key=lambda row: COUNTED.index(row.verdict), default=None)
 
 
 def _many(count: int, thing: str) -> str:

@@ -12,8 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from runner.report.answers.rows import Row
 from runner.report.answers.scope import Scope
 from runner.report.figures import NothingToDraw, drawn_in
 from runner.report.figures.annotations import head, noted
-from runner.report.figures.captions import Caption, caption, outcome_on
+from runner.report.figures.captions import Caption, caption, outcome_on, shows
 from runner.report.output.manifest import stamp, write
 from runner.report.output.page import VECTOR
 
@@ -101,96 +100,100 @@ def _fix_layout(figure: Figure) -> None:
         legend.set_bbox_to_anchor((box.x0, box.y0), figure.transFigure)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A figure that was drawn: its file with its SHA-256, its caption, the paper's place that it
+    redraws ("" for none), the cells that it needs, and file and line of the code."""
+
+    path: Path
+    digest: str
+    caption: Caption
+    place: str
+    needs: Mapping[str, Any]
+    source: str
+
+
 @dataclass
 class Gallery:
     """The figures of one report.
 
-    directory, rows, manifest, warnings: of the report. captioned: what figures show, by name.
-    partial: cells are missing, so that a figure may have nothing to show. suffix: one of `FORMATS`.
-    size: width and height in inches, 0 for the figure's own; a size that is given is in the file
-    name. written: every file with its SHA-256; captions, places (of the paper), needs (of
-    cells), sources (file and
-    line of the code): by figure; left_out: figures of which nothing is measured.
+    directory, rows, manifest, failures: of the report. captioned: what figures show, by name.
+    suffix: one of `FORMATS`. size: width and height in inches, 0 for the figure's own; a size that
+    is given is in the file name. drawn: by name; left_out: figures of which nothing is measured.
     """
 
     directory: Path
     captioned: Mapping[str, str]
     rows: Sequence[Row]
     manifest: Mapping[str, Any]
-    warnings: Sequence[str]
     failures: Failures
-    partial: bool = False
     suffix: str = "png"
     size: tuple[float, float] = (0.0, 0.0)
-    written: dict[Path, str] = field(default_factory=dict)
-    captions: dict[str, Caption] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-    needs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
+    drawn: dict[str, Drawn] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
     @property
     def files(self) -> dict[str, str]:
         """The files that were written, as a manifest lists them."""
-        return {f"figures/{path.name}": digest for path, digest in self.written.items()}
+        return {f"figures/{one.path.name}": one.digest for one in self.drawn.values()}
+
+    def record(self) -> dict[str, Any]:
+        """What a manifest says of the figures."""
+        about = self.drawn.items()
+        return {
+            "captions": {name: one.caption.text for name, one in about},
+            "alts": {name: one.caption.alt for name, one in about},
+            "places": {name: one.place for name, one in about if one.place},
+            "needs": {name: one.needs for name, one in about if one.needs},
+            "sources": {name: one.source for name, one in about},
+            "left_out": self.left_out,
+        }
 
     def draw(self, makers: Figures, say: Callable[[str], None] = lambda line: None) -> None:
         """Draw and save figures. Raises OSError for a full disk."""
         for name, maker in makers.items():
             say(f"figure {name}")
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", name):
-                error = ValueError("expected a name of letters, digits and _.=-")
+            try:
+                self._draw(name, maker)
+            except OSError:  # a full disk
+                raise
+            # an experiment's code, text that cannot be typeset, data that cannot be shown
+            except Exception as error:
                 self.failures.add("figure", error, name)
-                continue
-            before = len(self.failures.records)
-            figure = self._made(name, maker)
-            if figure is not None:
-                self._save(name, maker, figure)
-            elif len(self.failures.records) == before:
-                self.left_out.append(name)
 
-    def _made(self, name: str, maker: Any) -> Figure | None:
-        """The figure; None where it failed, or where nothing of it is measured."""
+    def _draw(self, name: str, maker: Any) -> None:
+        """Draw a figure, write it into figures/, and describe it."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", name):
+            raise ValueError("expected a name of letters, digits and _.=-")
         with drawn_in(*self.size):
-            make = partial(made, maker, partial=self.partial)
-            return self.failures.guard("figure", make, None, name)
-
-    def _save(self, name: str, maker: Any, figure: Figure) -> None:
-        """Write a figure into figures/, and describe it."""
-        folder = self.directory / "figures"
-        folder.mkdir(exist_ok=True)
-        experiment = str(self.manifest["experiment"])
-        title = str(self.manifest["title"] or experiment)
-        about = {**stamp(experiment, self.manifest, self.warnings), "figure": name}
+            figure = made(maker, partial=bool(self.manifest["missing"]))
+        if figure is None:
+            self.left_out.append(name)
+            return
         scope = Scope.of(self.manifest)
-        if scope.paper and isinstance(maker, Redrawn):
-            self.places[name] = maker.place
-            if maker.cells:
-                self.needs[name] = {"cells": maker.cells, "one_seed": maker.one_seed}
-        place = self.places.get(name, "")
+        redrawn = maker if isinstance(maker, Redrawn) else Redrawn("", maker)
+        place = redrawn.place if scope.paper else ""
+        drawn = [row for row in self.rows if shows(redrawn, row)]
+        title = self.manifest["title"] or self.manifest["experiment"]
+        head(figure, scope.heading(place, title, outcome_on(place, drawn)))
+        path = self.directory / "figures" / f"{self._file(name)}.{self.suffix}"
+        path.parent.mkdir(exist_ok=True)
         try:
-            head(figure, scope.heading(place, title, outcome_on(place, self.rows)))
-            path = folder / f"{self._file(name)}.{self.suffix}"
-            digest = write(path, image_of(figure, about, self.suffix))
-            self._describe(name, maker, noted(figure))
-            self.written[path] = digest
-        except OSError:  # a full disk
-            raise
-        except Exception as error:  # text that cannot be typeset, data that cannot be shown
-            self.failures.add("figure", error, name)
+            image = image_of(figure, {**stamp(self.manifest), "figure": name}, self.suffix)
+            what = self.captioned.get(name) or caption_of(maker) or name.replace("_", " ")
+            said = caption(
+                what, noted(figure), replace(redrawn, place=place), self.rows, self.manifest
+            )
         finally:
             figure.clear()
+        needs = {"cells": redrawn.cells, "one_seed": redrawn.one_seed} if redrawn.cells else {}
+        digest = write(path, image)
+        self.drawn[name] = Drawn(path, digest, said, place, needs, source_of(maker))
 
     def _file(self, name: str) -> str:
         """fig2, fig2_5in or fig2_5x3in."""
         size = "x".join(f"{length:g}" for length in self.size if length)
         return f"{name}_{size}in" if size else name
-
-    def _describe(self, name: str, maker: Any, note: str) -> None:
-        what = self.captioned.get(name) or caption_of(maker) or name.replace("_", " ")
-        place = self.places.get(name, "")
-        self.captions[name] = caption(what, note, place, self.rows, self.manifest)
-        self.sources[name] = source_of(maker)
 
 
 def caption_of(maker: Any) -> str:

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +170,10 @@ def _inside(file: str) -> bool:
     return re.fullmatch(r"(figures/)?[\w=-][\w.=-]*", file) is not None
 
 
-def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
+def warnings_of(manifest: Mapping[str, Any]) -> list[str]:
     """What a reader of any artifact has to know, one phrase each."""
     warnings = Scope.of(manifest).lines
+    missing = manifest["missing"]
     if manifest.get("changed"):
         warnings.append(f"settings changed on the command line: {manifest['changed']}")
     changed = sum("+changes" in str(cell.get("git_commit")) for cell in manifest.get("cells", []))
@@ -187,11 +188,11 @@ def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str
     return warnings
 
 
-def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+def stamp(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Where a figure comes from; without the time, so that the same cells give the same file."""
     dataset = manifest["settings"].get("dataset") or {}
     return {
-        "experiment": name,
+        "experiment": manifest["experiment"],
         "figure": "",
         "paper": manifest["paper"],
         "profile": manifest["profile"],
@@ -201,7 +202,7 @@ def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> di
         "data": dataset.get("kind", ""),
         "footer": Scope.of(manifest).footer,
         "seeds": ",".join(map(str, manifest["seeds"])),
-        "warning": "; ".join(warnings),
+        "warning": "; ".join(warnings_of(manifest)),
     }
 
 

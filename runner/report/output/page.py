@@ -15,7 +15,7 @@ from runner.report.answers.findings import Failures
 from runner.report.answers.formatting import counts_of, one_digit, place_rows, sentence
 from runner.report.answers.rows import Record, Row, criterion_of, read_rows, read_table, shown
 from runner.report.answers.scope import Scope
-from runner.report.answers.tones import in_order
+from runner.report.answers.tones import COUNTED, in_order
 from runner.report.output.commands import figure_commands, settings_words
 from runner.report.output.listing import Listing
 from runner.report.output.manifest import changed_files, is_published, read_manifest, warnings_of
@@ -24,7 +24,7 @@ VECTOR = ("pdf", "svg")
 """Formats of a figure next to PNG."""
 MOST_TESTS = 200
 """Rows of the statistics that a page shows."""
-LISTED = ("refuted", "minor error", "not reproduced", "inconclusive", "confirmed", "not comparable")
+LISTED = (*COUNTED, "not comparable")
 """Verdicts of the rows that report.md lists, in their order; all others are counted."""
 
 
@@ -101,7 +101,7 @@ class Page:
     @property
     def warnings(self) -> list[str]:
         """What a reader of any part of the report has to know, a phrase each."""
-        return warnings_of(self.manifest, self.manifest["missing"])
+        return warnings_of(self.manifest)
 
     @property
     def alerts(self) -> list[str]:

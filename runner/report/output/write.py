@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from runner.contract import CLAIM_VERDICTS, Figures
 from runner.contract.records import CERTIFICATE
 from runner.files import is_listed, remove
-from runner.report.answers import compare
 from runner.report.answers.certificates import certificate_lines, not_certified
 from runner.report.answers.findings import Failures, Findings, Material, ask
 from runner.report.answers.formatting import counts_line
@@ -28,6 +27,7 @@ from runner.report.answers.papers import known_papers
 from runner.report.answers.rows import ALL, JSON_COLUMNS, Row, rows_of
 from runner.report.answers.scope import Scope
 from runner.report.answers.summary import PARTIAL, summary, summary_path
+from runner.report.answers.tones import OF_NUMBERS
 from runner.report.figures.captions import outcome_on
 from runner.report.output.citation import bibtex
 from runner.report.output.draw import Gallery
@@ -40,7 +40,6 @@ from runner.report.output.manifest import (
     not_run_files,
     plain,
     read_manifest,
-    warnings_of,
     write,
 )
 from runner.report.output.page import Page
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-KEPT = ("confirmed", "refuted", "minor error", "inconclusive", "true by construction")
-"""Verdicts that a statement may keep outside the paper's scope."""
 DIGITS = "%.9g"
 """Format of floats in the tables that an analysis gives: fewer digits than those in which two
 machines may differ."""
@@ -72,7 +69,7 @@ def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
             if counts.total() or (scope.paper and what != "extensions"):
                 lines.append(f"{what}: {counts_line(counts)}")
     else:
-        kept = {verdict: count for verdict, count in claims.items() if verdict in KEPT and count}
+        kept = {v: n for v, n in claims.items() if n and v not in ("not run", "not comparable")}
         if kept:
             lines.append(f"statements that do not depend on the protocol: {counts_line(kept)}")
     figures = len(record["captions"])
@@ -142,16 +139,12 @@ class Report:
             write_manifest(self.directory, earlier)
         left_out = [f"{name}: not drawn, nothing of it is measured" for name in gallery.left_out]
         failed = [f"  failed: {line}" for line in self.failures.lines()]
-        return [*map(str, gallery.written), *left_out, *failed]
+        return [*(str(one.path) for one in gallery.drawn.values()), *left_out, *failed]
 
     @cached_property
     def findings(self) -> Findings:
         """The answers of the analysis."""
         return ask(self.material, self.failures)
-
-    @cached_property
-    def warnings(self) -> list[str]:
-        return warnings_of(self.manifest, self.manifest["missing"])
 
     @cached_property
     def certificates(self) -> dict[str, list[str]]:
@@ -230,38 +223,28 @@ class Report:
             self.findings.captions,
             self.rows,
             self.manifest,
-            self.warnings,
             self.failures,
-            partial=bool(self.manifest["missing"]),
-            suffix=suffix,
-            size=size,
+            suffix,
+            size,
         )
 
     def record(self, gallery: Gallery | None) -> dict[str, Any]:
         """The manifest of the report, except its files. gallery: None before anything is drawn."""
+        numbers = Counter(self.findings.scorecard["verdict"])
         statements = [row for row in self.rows if not row.is_number]
         counts = Counter(row.verdict for row in statements)
         ours = Counter(row.verdict for row in statements if row.is_extension)
-        record = {
+        return {
             **self.manifest,
             "summary": self.summary,
             "claims": {verdict: counts[verdict] for verdict in CLAIM_VERDICTS},
             "extensions": {verdict: ours[verdict] for verdict in CLAIM_VERDICTS if ours[verdict]},
-            "scorecard": compare.summarise(self.findings.scorecard),
+            "scorecard": {verdict: numbers[verdict] for verdict in OF_NUMBERS},
             "outcomes": _outcomes(self.rows),
             "report_failures": self.failures.records,
             **self.certificates,
             "notes": list(self.findings.notes),
-        }
-        if gallery is None:
-            return record
-        return record | {
-            "captions": {name: made.text for name, made in gallery.captions.items()},
-            "alts": {name: made.alt for name, made in gallery.captions.items()},
-            "places": gallery.places,
-            "needs": gallery.needs,
-            "sources": gallery.sources,
-            "left_out": gallery.left_out,
+            **(gallery.record() if gallery is not None else {}),
         }
 
 
