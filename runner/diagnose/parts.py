@@ -26,6 +26,7 @@ from runner.curvature import (
     verify,
 )
 from runner.curvature.pairs.ratios import InterLayerMetrics
+from runner.curvature.uses.batch_errors import jackknife
 from runner.diagnose.problem import Problem
 
 FEW = 512
@@ -299,20 +300,20 @@ def noise(problem: Problem) -> Tables:
     each = problem.operator.batch_gradients()
     stacked = torch.stack([g.double() for place, _, g in each if counts[place] == size])
     gram = (stacked @ stacked.mT).cpu()
-    value, total, signal = noise_scale(gram, size)
-    without = []
-    for i in range(count):
-        keep = torch.arange(count) != i
-        without.append(noise_scale(gram[keep][:, keep], size)[0])
-    spread = torch.tensor(without, dtype=torch.float64).var(correction=0)
-    error = math.sqrt((count - 1) * float(spread))
-    why = ""
-    if signal <= 0:
-        value = error = math.nan
-        why = "the gradient is smaller than its noise: more or larger batches are needed"
+    _, total, signal = noise_scale(gram, size)
     method = f"{count} batches of {size}"
     covariance = scalar("trace of the gradient's covariance", total, math.nan, method)
-    return {"scalars": [scalar(name, value, error, method, why), covariance]}
+    if signal <= 0:
+        why = "the gradient is smaller than its noise: more or larger batches are needed"
+        return {"scalars": [scalar(name, math.nan, math.nan, method, why), covariance]}
+
+    def of_batches(shares: torch.Tensor) -> dict[str, float]:
+        kept = shares > 0
+        return {name: noise_scale(gram[kept][:, kept], size)[0]}
+
+    shares = torch.full((count,), 1 / count, dtype=torch.float64)
+    value, error = jackknife(of_batches, shares)[name]
+    return {"scalars": [scalar(name, value, error, method), covariance]}
 
 
 def noise_scale(gram: torch.Tensor, size: int) -> tuple[float, float, float]:

@@ -21,6 +21,7 @@ from experiments.dag.protocol.summary import ENDS, first
 from runner.contract import Figures, Tables, redraws
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
+from runner.training.streams import PUBLISHED
 
 VARIANT = ("depth", "arch")
 DYNAMICS = {
