@@ -18,12 +18,12 @@ from contextlib import suppress
 from multiprocessing import resource_tracker
 from typing import Any
 
-from runner.contract import Cell
 from runner.run.exit_status import LIMITS, LimitReached, limit
 from runner.run.loop import Outcome, close_log, loop, open_log, was_terminated
 from runner.run.progress import Progress, RunningCell, is_drawn, open_progress
 from runner.run.streams import protect, say
 from runner.store.job import Job
+from runner.store.store import Store
 from runner.store.upkeep import make_ready
 
 ORPHAN_CHECK_SECONDS = 1.0
@@ -156,98 +156,80 @@ def stop(processes: Sequence[Any]) -> None:
             process.join()
 
 
-class _Watched:
-    """A job that several processes measure. before: what was stored; left: cells that are to be
-    measured."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.store = job.store
-        cells = job.cells()
-        self.before = [i for i, _ in cells if self.store.has(i, job.only_run)]
-        self.left: dict[str, Cell] = {i: cell for i, cell in cells if i not in self.before}
-        self._stamps = {i: self.store.working.stamp(i) for i in self.left}
-
-    def ended(self) -> Iterator[tuple[str, Cell, float | None]]:
-        """(state, cell, seconds) of every cell that has ended since the last look."""
-        for cell_id, cell in list(self.left.items()):
-            if self.store.working.stamp(cell_id) not in ((), self._stamps[cell_id]):
-                del self.left[cell_id]
-                stored = self.store.find(cell_id)
-                yield "measured", cell, stored.meta["wall_seconds"] if stored else None
-            elif self.store.failed_in(self.job.run, cell_id):
-                del self.left[cell_id]
-                yield "failed", cell, None
-
-    def outcome(self, interrupted: bool) -> Outcome:
-        """What the store holds, rather than what each process believes."""
-        job = self.job
-        ids = [i for i, _ in job.cells()]
-        there = {i for i in ids if self.store.has(i, job.only_run)}
-        return Outcome(
-            measured=[i for i in ids if i in there and i not in self.before],
-            stored=self.before,
-            failed=[i for i in ids if i not in there and self.store.failed_in(job.run, i)],
-            interrupted=interrupted,
-        )
-
-
 def _together(jobs: Sequence[Job]) -> Iterator[Outcome]:
     """Outcomes of jobs that several processes measure."""
     for job in jobs:
         make_ready(job.store)
-    watched = [_Watched(job) for job in jobs]
-    count = min(max(job.jobs for job in jobs), sum(len(one.left) for one in watched))
+    missing = sum(not job.store.has(i, job.only_run) for job in jobs for i, _ in job.cells())
+    count = min(max(job.jobs for job in jobs), missing)
     processes: list[Any] = []
     killed: set[int] = set()
     lock = multiprocessing.get_context("spawn").RLock()
     try:
-        for one in watched:
-            interrupted = False
-            progress = _progress(one.job, max(1, count))
+        for job in jobs:
+            outcome = Outcome()
+            progress = _progress(job, max(1, count))
             try:
-                if not processes and one.left:
+                if count and not processes:
                     processes = start(count, jobs, lock)
-                _watch(one, processes, killed, progress)
+                _watch(job, processes, killed, progress, outcome)
             except KeyboardInterrupt:
-                interrupted = True
+                outcome.interrupted = True
                 stop(processes)
             finally:
                 progress.close()
-            outcome = one.outcome(interrupted or was_terminated())
-            _check_complete(one, outcome, [process.exitcode for process in processes])
+            outcome.interrupted = outcome.interrupted or was_terminated()
+            _check_complete(job, outcome, [process.exitcode for process in processes])
             yield outcome
     finally:
         stop(processes)
 
 
-def _watch(one: _Watched, processes: Sequence[Any], killed: set[int], progress: Progress) -> None:
-    """Draw what the processes finish, until the job or they have ended. killed: processes whose
-    end was said."""
-    cells = dict(one.job.cells())
-    for cell_id in one.before:
-        progress.advance("stored", cells[cell_id])
+def _watch(
+    job: Job, processes: Sequence[Any], killed: set[int], progress: Progress, outcome: Outcome
+) -> None:
+    """Draw what the processes finish, until the job or they have ended; the store says what became
+    of a cell. killed: processes whose end was said."""
+    store = job.store
+    waiting = job.cells()
     alive = True
-    while one.left and alive:
+    while waiting and alive:
         alive = any(process.is_alive() for process in processes)  # before the look at the store
-        for state, cell, seconds in one.ended():
-            progress.start(cell.label)
+        left = []
+        for cell_id, cell in waiting:
+            state, seconds = _ended(job, store, cell_id)
+            if not state:
+                left.append((cell_id, cell))
+                continue
+            getattr(outcome, state).append(cell_id)
+            if state != "stored":
+                progress.start(cell.label)
             progress.advance(state, cell, seconds)
+        waiting = left
         for process in processes:
             if process.exitcode is not None and process.exitcode < 0 and process.pid not in killed:
                 killed.add(process.pid)
                 name = signal.Signals(-process.exitcode).name
                 others = "the others go on" if alive else "no other is left"
-                end = f"process {process.pid} of this run was killed ({name})"
-                say(f"{one.job.name}: {end}; {others}")
-        if alive and one.left:
+                say(f"{job.name}: process {process.pid} of this run was killed ({name}); {others}")
+        if alive and waiting:
             with suppress(InterruptedError):
                 time.sleep(LOOK_SECONDS)
 
 
-def _check_complete(one: _Watched, outcome: Outcome, exit_codes: Sequence[int | None]) -> None:
+def _ended(job: Job, store: Store, cell_id: str) -> tuple[str, float | None]:
+    """'measured' (with its seconds) or 'failed' by this run, 'stored' before it, or '' for a cell
+    that is still to come."""
+    found = store.find(cell_id)
+    if found is not None and found.meta.get("run") == job.run:
+        return "measured", found.meta["wall_seconds"]
+    if store.failed_in(job.run, cell_id):
+        return "failed", None
+    return ("stored" if found is not None and not job.force else ""), None
+
+
+def _check_complete(job: Job, outcome: Outcome, exit_codes: Sequence[int | None]) -> None:
     """Raise LimitReached or RuntimeError where the processes ended before the job was done."""
-    job = one.job
     done = len(outcome.measured) + len(outcome.stored) + len(outcome.failed)
     if outcome.interrupted or done == len(job.cells()):
         return
@@ -257,9 +239,9 @@ def _check_complete(one: _Watched, outcome: Outcome, exit_codes: Sequence[int | 
     for place, name in enumerate(LIMITS, start=FIRST_LIMIT):
         if place in exit_codes:
             raise LimitReached(f"{name}: in a process of this run")
-    cells = ", ".join(cell.label for i, cell in job.cells() if one.store.begun(i))
+    cells = ", ".join(cell.label for i, cell in job.cells() if job.store.begun(i))
     raise RuntimeError(
         f"a worker process ended early (exit codes {list(exit_codes)}) in cell {cells}; "
         "the finished cells are stored, "
-        f"the logs are in {one.store.logs}; run the same command again to go on"
+        f"the logs are in {job.store.logs}; run the same command again to go on"
     )
