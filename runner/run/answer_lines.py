@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.contract import Cell
 from runner.run.provenance import Answer, Record
 
-SHOWN_CELLS = 12
+SHOWN = 12
+"""Items of a list."""
 LONGEST_NAME = 20
 """Letters of the name of a fact that stand in a column of their own."""
 COLUMNS = ("claim", "published", "measured", "verdict")
@@ -26,8 +26,7 @@ def lines(answers: Iterable[Answer]) -> list[str]:
         rows = facts.pop("rows", ())
         width = min(LONGEST_NAME, max(map(len, facts), default=0))
         for name, value in facts.items():
-            in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
-            first, *others = in_words(value)
+            first, *others = COMMANDS.get(name, _in_words)(value)
             shown.append(f"  {name:{width}} {first}")
             shown += [f"{'':{width + 3}}{line}" for line in others]
         shown += _row_lines(rows)
@@ -62,43 +61,27 @@ def _cut(text: str) -> str:
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1].rstrip()}…"
 
 
-def _in_a_line(value: Any) -> list[str]:
-    """A text or number; a mapping as key=value."""
+def _in_words(value: Any) -> list[str]:
+    """A text or number; counts as 'name (3)', another mapping as 'key=value'; of a list how many
+    there are and the first of them."""
     if isinstance(value, Mapping):
-        return [", ".join(f"{key}={item}" for key, item in value.items())]
-    return [_shown(value)]
+        if all(isinstance(item, int) for item in value.values()):
+            return [", ".join(f"{name} ({count})" for name, count in value.items())]
+        return [", ".join(_assigned(value))]
+    if isinstance(value, list):
+        first = [_in_words(item)[0] for item in value[:SHOWN]]
+        more = [f"and {len(value) - SHOWN} more"] if len(value) > SHOWN else []
+        return [str(len(value)), *first, *more]
+    return [f"{value:.4g}" if isinstance(value, float) else str(value)]
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, int | float):
-        return f"{value:.4g}"
-    return str(value)
-
-
-def _counted(counts: Mapping[str, int]) -> list[str]:
-    return [", ".join(f"{name} ({count})" for name, count in counts.items())]
-
-
-def _cell(cell: Record) -> list[str]:
-    return [f"seed={cell['seed']} {Cell(cell['params']).label}"]
-
-
-def _cells(cells: Sequence[Record]) -> list[str]:
-    """How many cells, and the first of them."""
-    return [str(len(cells)), *_first([f"{cell['id']} {_cell(cell)[0]}" for cell in cells])]
-
-
-def _missing(cells: Sequence[str]) -> list[str]:
-    """How many cells are not measured, and the first of them."""
-    return [f"{len(cells)} not measured", *_first(cells)]
-
-
-def _first(cells: Sequence[str]) -> list[str]:
-    """As many as an answer shows, and how many more there are."""
-    shown = list(cells[:SHOWN_CELLS])
-    if len(cells) > SHOWN_CELLS:
-        shown.append(f"and {len(cells) - SHOWN_CELLS} more")
-    return shown
+def _assigned(values: Record) -> Iterator[str]:
+    """key=value of what is given, those of mappings inside among them."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _assigned(value)
+        elif value not in (None, ""):
+            yield f"{key}={value}"
 
 
 def _figures(figures: Sequence[Record]) -> list[str]:
@@ -122,25 +105,5 @@ def _commands(by_experiment: Mapping[str, str]) -> list[str]:
     return shown
 
 
-def _settings(value: Record) -> list[str]:
-    return [f"{value['key']}, profile {value['profile']} {value.get('changed', '')}".rstrip()]
-
-
-def _tables(rows: Mapping[str, int]) -> list[str]:
-    return [", ".join(f"{name} ({count} rows)" for name, count in rows.items())]
-
-
-IN_WORDS: Mapping[str, Callable[[Any], list[str]]] = {
-    "cell": _cell,
-    "cells": _cells,
-    "figures": _figures,
-    "measure": _commands,
-    "missing": _missing,
-    "commits": _counted,
-    "CPU": _counted,
-    "between": lambda times: [f"{times[0]} to {times[1]}"],
-    "settings": _settings,
-    "tables": _tables,
-    "written": lambda value: [f"{value['time']}, by commit {value['commit']}"],
-}
-"""Facts that are no text, number or plain mapping -> their lines."""
+COMMANDS: Mapping[str, Callable[[Any], list[str]]] = {"figures": _figures, "measure": _commands}
+"""Facts that are command lines -> their lines."""

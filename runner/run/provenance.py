@@ -212,7 +212,7 @@ def _of_cells(cells: Sequence[Record], stored: Mapping[str, Record]) -> dict[str
         "cells": shown,
         "commits": dict(Counter(str(cell["git_commit"]) for cell in cells).most_common()),
         "CPU": dict(Counter(machines).most_common()) or UNKNOWN,
-        "between": [times[0], times[-1]] if times else None,
+        "between": {"first": times[0], "last": times[-1]} if times else None,
     }
 
 
