@@ -1,6 +1,7 @@
 """The verdicts of a folder of reports, by the row that reached them, and where two of them speak of
 one print."""
 
+import csv
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -9,7 +10,6 @@ from functools import cache
 from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import said, statements
 from runner.report.answers.reference import files
-from runner.report.answers.rows import read_table as rows
 from runner.report.output.manifest import read_manifest
 from runner.run.config.files import experiment_names
 from runner.stats.numbers import BIBLIOGRAPHIC, VALUE_COLUMNS
@@ -45,6 +45,12 @@ def contradict(verdicts):
     hold."""
     found = {FINDINGS[word] for word in verdicts if word in FINDINGS}
     return len(found) > 1 and found != {"holds", "constructed"}
+
+
+def rows(path):
+    """The rows of a CSV file as texts."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
 
 
 def number(text):

@@ -11,7 +11,7 @@ from runner.contract import Claim, Statement
 from runner.report.answers.findings import claims_table
 from runner.report.answers.formatting import place_rows
 from runner.report.answers.labels import row_label
-from runner.report.answers.rows import number_row, population, read_rows, rows_of, statement_row
+from runner.report.answers.rows import number_row, population, read_table, rows_of, statement_row
 from runner.report.answers.summary import summary
 from runner.report.output.manifest import TYPES
 from runner.report.output.page import Page
@@ -135,7 +135,7 @@ def test_variants_survive_the_file_whatever_their_parts_are_called(tmp_path):
     parts = {"L=8, plain": "confirmed", "init; confirmed: x": "refuted"}
     table = with_json(claims_table([Claim("a", "s", "Fig. 1", "refuted", variants=parts)]))
     table.to_csv(tmp_path / "claims.csv", index=False)
-    (row,) = read_rows(tmp_path, "DAG", "x")
+    (row,) = rows_of(pd.DataFrame(), read_table(tmp_path / "claims.csv"), "DAG", "x")
     assert row.record["variants"] == parts and row.record["other_seeds"] == {}
 
 
@@ -186,7 +186,8 @@ def test_rows_of_the_files_are_those_of_the_tables(tmp_path):
     table = scores(1.0, 2.0)
     with_json(table).to_csv(tmp_path / "scorecard.csv", index=False, na_rep="nan")
     with_json(claims).to_csv(tmp_path / "claims.csv", index=False, na_rep="nan")
-    made, read = rows_of(table, claims, "DAG", "x"), read_rows(tmp_path, "DAG", "x")
+    files = [read_table(tmp_path / f"{name}.csv") for name in ("scorecard", "claims")]
+    made, read = rows_of(table, claims, "DAG", "x"), rows_of(*files, "DAG", "x")
     assert [repr(replace(row, record={})) for row in made] == [
         repr(replace(row, record={})) for row in read
     ]

@@ -84,7 +84,7 @@ def said(*about):
 
 
 def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
-    monkeypatch.setattr("runner.run.answer_lines.SHOWN_CELLS", 3)
+    monkeypatch.setattr("runner.run.answer_lines.SHOWN", 3)
     figure = next(shown.rglob("figures/*.png"))
     text = said(str(figure))
     command = f"hess-run -m experiment=scalar_spectrum outputs={shown} "

@@ -1,12 +1,11 @@
 """One row for a published number or a statement, as every part of a report shows it.
 
-A report makes its rows from its tables, `read_rows` makes the same ones from the files of a report
-that is there (`hess-run why`, a copied report).
+A report makes its rows from its tables; `read_table` reads these from the files of a report that
+is there (`hess-run why`, a copied report).
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -16,12 +15,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Claim
 from runner.report.answers.labels import row_label
 from runner.report.answers.papers import anchors
 from runner.report.answers.reasons import why_not
 from runner.stats.intervals import joined
 from runner.stats.score import Score, population_std
+from runner.store import tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,9 +34,6 @@ SCORE_COLUMNS = frozenset(
 """Columns of scorecard.csv that are not keys of the value."""
 JSON_COLUMNS = ("variants", "other_seeds", "values")
 """Columns that hold JSON: part -> verdict; pairs (seed, value)."""
-COLUMNS = (*fields(Score), *fields(Claim))
-NUMBERS = frozenset(column.name for column in COLUMNS if column.type in ("float", "int"))
-FLAGS = frozenset(column.name for column in COLUMNS if column.type == "bool")
 MOST_NAMED = 4
 """Variants of a statement that its row names; of more it gives their number."""
 SPLIT = ("confirmed", "refuted", "minor error", "inconclusive", "not run")
@@ -133,27 +129,17 @@ def rows_of(
     return _unique([*numbers, *(statement_row(row, paper, experiment) for row in stated)])
 
 
-def read_rows(folder: Path, paper: str, experiment: str) -> list[Row]:
-    """The rows of the report in a folder, from its files."""
-    numbers = [number_row(_typed(row), paper) for row in read_table(folder / "scorecard.csv")]
-    stated = read_table(folder / "claims.csv")
-    made = [statement_row(_typed(row), paper, experiment) for row in stated]
-    return _unique([*numbers, *made])
+def read_table(path: Path) -> pd.DataFrame:
+    """A table that an analysis gave, as it was before it was written; an empty one where there is
+    no such file."""
+    import pandas as pd
 
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file of a report; none where there is no such file. Raises ValueError for a
-    file without rows of its head's length."""
-    try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream, restkey="", restval=None))
-    except FileNotFoundError:
-        return []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
-    if any("" in row or None in row.values() for row in rows):
-        raise ValueError(f"{path}: expected rows of as many fields as the head has")
-    return rows
+    if not path.is_file():
+        return pd.DataFrame()
+    table = tables.read(path)
+    for column in filter(table.__contains__, JSON_COLUMNS):
+        table[column] = [json.loads(text) if _given(text) else {} for text in table[column]]
+    return table
 
 
 def number_row(record: Record, paper: str) -> Row:
@@ -259,32 +245,6 @@ def slug(text: Any) -> str:
 
 def _places(text: str, paper: str) -> tuple[str, ...]:
     return tuple(sorted(places(text))) if paper else ()
-
-
-def _typed(row: Mapping[str, str]) -> dict[str, Any]:
-    """A row of a CSV file with the values that its table had."""
-    return {column: _value(column, text) for column, text in row.items()}
-
-
-def _value(column: str, text: str) -> Any:
-    if column in JSON_COLUMNS:
-        return _json(text)
-    if column in FLAGS:
-        return text == "True"
-    if column in NUMBERS:
-        try:
-            return float(text)
-        except ValueError:
-            return math.nan if text in ("", "nan") else text
-    return text
-
-
-def _json(text: str) -> Any:
-    """The value of a JSON column; an empty one where it is none."""
-    try:
-        return json.loads(text) if text else {}
-    except ValueError:
-        return {}
 
 
 def _given(value: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.report.answers.findings import Failures
 from runner.report.answers.formatting import counts_of, one_digit, place_rows, sentence
-from runner.report.answers.rows import Record, Row, criterion_of, read_rows, read_table, shown
+from runner.report.answers.rows import Record, Row, criterion_of, read_table, rows_of, shown
 from runner.report.answers.scope import Scope
 from runner.report.answers.tones import COUNTED, in_order
 from runner.report.output.commands import figure_commands, settings_words
@@ -69,8 +69,11 @@ class Page:
         manifest = read_manifest(folder)
         if manifest is None or any(map(is_published, changed_files(folder, manifest))):
             return None
-        rows = read_rows(folder, manifest["paper"], manifest["experiment"])
-        return cls(folder, manifest, rows, read_table(folder / "stats.csv"))
+        scorecard, claims, stats = (
+            read_table(folder / f"{name}.csv") for name in ("scorecard", "claims", "stats")
+        )
+        rows = rows_of(scorecard, claims, manifest["paper"], manifest["experiment"])
+        return cls(folder, manifest, rows, stats.to_dict("records"))
 
     @property
     def name(self) -> str:
