@@ -12,8 +12,8 @@ from runner.contract import Scalar, SettingError, quoted
 from runner.run.config.jobs import build_jobs, protocol
 from runner.run.config.overrides import arguments
 from runner.store.archive import where_published
-from runner.store.cells import within
-from runner.store.identity import Identity, digest
+from runner.store.cells import in_order, within
+from runner.store.identity import Identity
 from runner.store.job import PAPER, Job, read_folder
 from runner.store.store import Stored, merge
 
@@ -163,12 +163,4 @@ def _papers(job: Job, found: Results) -> Results:
 def _results(job: Job) -> Results:
     store = job.store
     cells = [cell for cell in store.all() if cell.meta["settings_key"] == job.identity.key]
-    order = {digest(dict(cell.params)): place for place, cell in enumerate(job.experiment.cells())}
-    cells.sort(
-        key=lambda c: (
-            order.get(digest(c.meta["params"]), len(order)),
-            str(c.meta["params"]),
-            c.meta["seed"],
-        )
-    )
-    return Results(job.name, cells, damaged=store.left_out())
+    return Results(job.name, in_order(cells, job.experiment), damaged=store.left_out())

@@ -50,6 +50,7 @@ from runner.contract.words import (
     natural,
     plain,
     quoted,
+    seeds_line,
     short,
     where_raised,
 )

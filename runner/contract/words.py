@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,15 @@ def where_raised(error: BaseException) -> str:
     """File and line where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "no place"
+
+
+def seeds_line(seeds: Sequence[int]) -> str:
+    """42–46 for consecutive seeds, else a list."""
+    if len(seeds) > 2:
+        first = seeds[0]
+        if list(seeds) == list(range(first, first + len(seeds))):
+            return f"{first}–{seeds[-1]}"
+    return ", ".join(map(str, seeds))
 
 
 def natural(text: str) -> list[tuple[int, str]]:

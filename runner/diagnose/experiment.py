@@ -26,6 +26,7 @@ from runner.report.place import Place
 from runner.run.execute import measure
 from runner.run.guest import seed_streams
 from runner.run.progress import Progress
+from runner.store.costs import duration
 from runner.store.job import Job, claim_outputs
 from runner.store.store import DIAGNOSIS, Stored
 from runner.training.allocator import keep_freed_memory
@@ -291,14 +292,12 @@ def predict(
         costs["network"] = Cost(spent, costs["network"].bytes, "checks and timed products")
     total = sum(cost.gradients for cost in costs.values())
     memory = max(cost.bytes for cost in costs.values()) / 2**30
-    seconds = total * gradient
-    time_needed = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
     operator = problem.operator
     tell(
         f"step {problem.snapshot.step}: {operator.shape[0]} parameters, {operator.examples} "
         f"examples; {len(parts)} parts to measure, {stored} stored; predicted cost {total:.4g} "
         f"gradients (a forward and backward pass over all examples, {gradient:.3g} s of processor "
-        f"time), about {time_needed}, {memory:.2g} GiB in addition to the network"
+        f"time), about {duration(total * gradient)}, {memory:.2g} GiB in addition to the network"
     )
     for note in problem.warnings:
         tell(f"  warning: {note}")

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runner.contract import Experiment
 from runner.report.departures import is_papers, with_marked
 from runner.report.place import Place, Protocol, place_of
-from runner.store.cells import within
-from runner.store.identity import Identity, digest
+from runner.store.cells import in_order, within
+from runner.store.identity import Identity
 from runner.store.job import PAPER, Job
 from runner.store.store import Stored
 
@@ -111,24 +110,12 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     return Collection(
         job=job,
         place=place,
-        cells=_in_order(cells, place.experiment),
+        cells=tuple(in_order(cells, place.experiment)),
         seeds=tuple(seeds),
         missing=tuple(wanted.values()),
         damage=damage,
         beside=companions,
     )
-
-
-def _in_order(cells: Iterable[Stored], experiment: Experiment) -> tuple[Stored, ...]:
-    """The cells in the order of the grid, then of the seed; others after them."""
-    grid = [digest(dict(cell.params)) for cell in experiment.cells()]
-    order = {params: i for i, params in enumerate(grid)}
-
-    def place(cell: Stored) -> tuple[int, str, int]:
-        params = cell.meta["params"]
-        return order.get(digest(params), len(grid)), str(params), cell.meta["seed"]
-
-    return tuple(sorted(cells, key=place))
 
 
 def _wanted(

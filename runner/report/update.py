@@ -26,7 +26,7 @@ from runner.report.output.manifest import (
     write,
 )
 from runner.report.output.page import Page
-from runner.report.output.record import a_seed, record_of
+from runner.report.output.record import record_of
 from runner.report.output.write import (
     Report,
     console_lines,
@@ -37,6 +37,7 @@ from runner.report.output.write import (
 from runner.report.place import Protocol
 from runner.store import tables
 from runner.store.archive import where_published
+from runner.store.costs import a_seed
 from runner.store.identity import software
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Stored, merge

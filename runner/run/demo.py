@@ -85,7 +85,7 @@ def _report(jobs: Sequence[Job]) -> list[str]:
     what is in it."""
     from runner.report.answers.judged import Judged
     from runner.report.collect import collect
-    from runner.report.output.write import write_overview
+    from runner.report.output.start import write_overview
     from runner.report.update import Update
 
     def narrowed(name: str, profile: str) -> Experiment:

@@ -15,7 +15,7 @@ from typing import Any
 from runner.contract import SettingError, described, quoted, short
 from runner.run.command_line import Call
 from runner.run.config import files
-from runner.run.config.compose import defaults_of_hydra, with_hydra
+from runner.run.config.compose import defaults_of_hydra, one_line, with_hydra
 from runner.run.config.experiment import composition
 from runner.run.config.jobs import build_job
 from runner.run.config.overrides import Arguments, expand
@@ -67,7 +67,7 @@ def check_launcher(arguments: Arguments) -> None:
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         missing = re.search(r"Could not (?:find|load) 'hydra/launcher/([^'/]+)'", str(error))
-        line = missing_launcher(missing[1]) if missing else f"hydra: {_first_line(error)}"
+        line = missing_launcher(missing[1]) if missing else f"hydra: {one_line(error)}"
         raise SettingError(line) from error
     _check_section(cfg.hydra)
 
@@ -81,11 +81,6 @@ def missing_launcher(name: str) -> str:
         )
     known = ", ".join(["basic", *files.choices(files.LAUNCHERS), *LAUNCHERS])
     return f"hydra/launcher={name}: no such launcher; known: {known} (docs/scale.md)"
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return short(lines[0] if lines else type(error).__name__, 160)
 
 
 def _check_section(section: Any) -> None:
@@ -133,14 +128,14 @@ def show_hydra(words: Sequence[str]) -> int:
     """What one of Hydra's options shows."""
     try:
         application(words)
-    except SystemExit as ending:  # --hydra-help, or a --package that there is not
+    except SystemExit as ending:  # --hydra-help
         return 2 if ending.code else 0
     except Exception as error:
         if was_interrupted(error):
             raise KeyboardInterrupt from error
         if FULL_ERROR:
             raise
-        raise SettingError(f"{words[0]}: {_first_line(error)}") from error
+        raise SettingError(f"{words[0]}: {one_line(error)}") from error
     return 0
 
 

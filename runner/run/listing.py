@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.contract import GROUPS, SettingError, short
+from runner.contract import GROUPS, SettingError, seeds_line, short
 from runner.report.output.manifest import read_manifest
 from runner.run.command_line import Call
 from runner.run.config import files
@@ -17,7 +17,7 @@ from runner.run.config.experiment import preview
 from runner.run.config.files import experiment_names
 from runner.run.nearest import did_you_mean
 from runner.store.archive import published_folder, published_root, where_published
-from runner.store.costs import Cost, Costs, duration, price, total
+from runner.store.costs import Cost, a_seed, duration, price
 from runner.store.identity import Identity
 from runner.store.store import Store
 
@@ -117,16 +117,8 @@ def _record(name: str, outputs: Path) -> dict[str, Any]:
         experiment = preview(name)
         key = Identity.of(name, experiment).key
         stored = _stored(store, manifests, key)
-        grid = list(experiment.cells())
         cells = [cell for cell in map(store.find, stored) if cell is not None]
-        cost = total(map(Costs(cells, grid), grid))
-        about = {
-            "paper": experiment.paper,
-            "reproduces": experiment.reproduces,
-            "paper_seeds": list(experiment.paper_seeds),
-            "cells": len(grid),
-            **cost._asdict(),
-        }
+        about = {"paper": experiment.paper, **a_seed(experiment, cells)}
     return {
         "experiment": name,
         **about,
@@ -163,7 +155,7 @@ def listing(records: Sequence[Mapping[str, Any]]) -> list[str]:
             continue
         stored = "0"
         if record["stored"]:
-            stored = f"{record['stored']} (seeds {_ranges(record['seeds'])})"
+            stored = f"{record['stored']} (seeds {seeds_line(record['seeds'])})"
         cells = str(record["cells"])
         cost = duration(record["seconds"])
         rows.append((name, record["paper"], cells, stored, cost, record["reproduces"]))
@@ -192,14 +184,3 @@ def total_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{len(read)} experiments, {cells} cells a seed: {price(one)}",
         f"all seeds of the papers: {price(every)}",
     ]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """42, 43, 44, 46 -> '42-44,46'."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ",".join(f"{part[0]}-{part[-1]}" if part[1:] else f"{part[0]}" for part in parts)

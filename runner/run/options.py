@@ -17,12 +17,10 @@ COMPLETION = 'eval "$(hess-run --shell-completion install=bash)"'
 SWITCHES = (
     ("-h", "--help"),
     ("-m", "--multirun"),
-    ("-r", "--run"),
     ("-q", "--quiet"),
     ("-sc", "--shell-completion"),
     ("--hydra-help",),
     ("--json",),
-    ("--resolve",),
     ("--version",),
 )
 
@@ -42,7 +40,6 @@ def read_options(argv: Sequence[str], keys: Collection[str]) -> argparse.Namespa
         parser.add_argument(*names, action="store_true")
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     parser.add_argument("--info", "-i", choices=INFO, nargs="?", const="all")
-    parser.add_argument("--package", "-p")
     parser.add_argument("--config-dir", "-cd")
     parser.add_argument("words", nargs="*")
     options, unknown = parser.parse_known_intermixed_args(list(argv))
@@ -67,30 +64,20 @@ def _unknown(option: str, keys: Collection[str], known: Sequence[str]) -> str:
     return f"unrecognized arguments: {short(option)}{hint}; see hess-run --help"
 
 
-def _configuration(options: argparse.Namespace) -> list[str]:
-    shown = ["--cfg", options.cfg]
-    if options.resolve:
-        shown.append("--resolve")
-    if options.package:
-        shown += ["--package", options.package]
-    return shown
-
-
 def shown_option(options: argparse.Namespace) -> list[str]:
     """One of Hydra's options that show something, as Hydra takes it. Raises SettingError."""
-    for name in ("resolve", "package"):
-        if getattr(options, name) and not options.cfg:
-            raise SettingError(f"--{name} goes with --cfg")
-    asked = [name for name in ("cfg", "info", "multirun", "run") if getattr(options, name)]
-    if len(asked) > 1 and asked != ["cfg", "multirun"]:
-        flags = ", ".join(f"--{name}" for name in asked)
-        raise SettingError(f"expected one of {flags}, found all of them")
+    if options.info and (options.cfg or options.multirun):
+        raise SettingError("--info: expected neither --cfg nor --multirun next to it")
     if options.shell_completion:
-        return _completion(options.words)
+        if not options.words or not re.match(r"(install|uninstall|query)=", options.words[0]):
+            raise SettingError(
+                f"--shell-completion: expected install=bash, fish or zsh, as in {COMPLETION}"
+            )
+        return ["--shell-completion"]
     if options.hydra_help:
         return ["--hydra-help"]
     if options.cfg:
-        return _configuration(options)
+        return ["--cfg", options.cfg]
     if not options.info:
         return []
     named = any(word.startswith("experiment=") for word in options.words)
@@ -100,11 +87,3 @@ def shown_option(options: argparse.Namespace) -> list[str]:
             "--info plugins lists Hydra's plugins without one"
         )
     return ["--info", options.info]
-
-
-def _completion(words: Sequence[str]) -> list[str]:
-    if not words or not re.match(r"(install|uninstall|query)=", words[0]):
-        raise SettingError(
-            f"--shell-completion: expected install=bash, fish or zsh, as in {COMPLETION}"
-        )
-    return ["--shell-completion"]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.contract import Cell
+from runner.store.costs import duration
 
 
 class Progress:
@@ -88,9 +89,7 @@ class _Counting(Progress):
             spent = time.monotonic() - self._since
             pace = max(pace, (self._took + spent) / (self._predicted + self._running))
         seconds = (self._to_go * pace - spent) / self._processes
-        if seconds < 100:
-            return f"about {seconds:.0f} s to go"
-        return f"about {seconds / 60:.0f} min to go"
+        return f"about {duration(seconds)} to go"
 
 
 class RunningCell(Progress):

@@ -7,14 +7,14 @@ second one changes nothing.
 
 from __future__ import annotations
 
-import json
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from runner.contract import Cell, SettingError, quoted
 from runner.files import is_listed, locked, remove, sweep, write_bytes
-from runner.report.output.manifest import NAME as MANIFEST, is_published, read_manifest
+from runner.report.output.manifest import NAME as MANIFEST, is_published, read_manifest, to_bytes
 from runner.report.place import place_of
 from runner.run.command_line import Call
 from runner.run.config.jobs import build_jobs, protocol
@@ -140,7 +140,9 @@ def _changes(
 
 
 def _refuse_changed_trees(cells: Sequence[Stored]) -> None:
-    wrong = [cell for cell in cells if not _clean(str(cell.meta["software"].get("git_commit")))]
+    clean = re.compile(r"[^+]{12,}")
+    commits = {cell.id: str(cell.meta["software"].get("git_commit")) for cell in cells}
+    wrong = [cell for cell in cells if not clean.fullmatch(commits[cell.id])]
     if wrong:
         found = f"{len(wrong)} cells that were not, such as {wrong[0].id}"
         raise SettingError(
@@ -148,10 +150,6 @@ def _refuse_changed_trees(cells: Sequence[Stored]) -> None:
             "then measure them again "
             "with force=true"
         )
-
-
-def _clean(commit: str) -> bool:
-    return len(commit) >= 12 and "+" not in commit
 
 
 def _named(what: str, cells: Sequence[Stored]) -> list[str]:
@@ -229,5 +227,4 @@ def _manifest_bytes(place: Path, of_code: Sequence[str]) -> bytes:
     for command in manifest["fill_commands"]:
         words = [word for word in shlex.split(command) if not word.startswith("outputs=")]
         cleaned.append(shlex.join(words))
-    published = {**manifest, "fill_commands": cleaned, "code": of_code}
-    return (json.dumps(published, indent=1) + "\n").encode()
+    return to_bytes({**manifest, "fill_commands": cleaned, "code": of_code})

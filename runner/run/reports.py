@@ -66,7 +66,7 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False, partial: bool = Fal
 
     any_seed: as in `runner.report.update.report`. partial: cells may be missing.
     """
-    from runner.report.output.write import write_overview
+    from runner.report.output.start import write_overview
 
     groups: dict[tuple[Path, str], list[Job]] = {}
     for job in jobs:
@@ -161,7 +161,7 @@ def report_command(call: Call) -> int:
         return 0
     any_seed = not any(word.startswith("seed=") for word in call.settings)
     if asked != Drawing():
-        from runner.report.output.write import write_overview
+        from runner.report.output.start import write_overview
         from runner.report.update import draw
 
         size = asked.figure_width, asked.figure_height

@@ -17,8 +17,8 @@ from runner.run.loop import measure
 from runner.run.progress import Progress
 from runner.run.reports import read_jobs
 from runner.store.archive import where_published
-from runner.store.cells import Stored
-from runner.store.compare import Tables, compare
+from runner.store.cells import merge
+from runner.store.compare import compare
 from runner.store.job import Job
 from runner.store.store import Store
 from runner.store.upkeep import make_ready
@@ -99,7 +99,7 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
             return False, f"failed: {short(described(error), 300)}", False
         again.write(cell_id, tables, meta)  # through the files, so that both have made the same way
         cell_again = again.get(cell_id)
-        found = compare(_tables(kept), _tables(cell_again), tolerance)
+        found = compare(merge([kept]), merge([cell_again]), tolerance)
     here = meta["software"]
     there = kept.meta["software"]
     changed = [
@@ -121,7 +121,7 @@ def agreement(jobs: Iterable[Job]) -> str:
             published = store.archive.usable(cell_id) if store.archive else None
             if measured and published:
                 label = f"seed={job.seed} {cell.label}"
-                found[label] = compare(_tables(published), _tables(measured), TOLERANCE)
+                found[label] = compare(merge([published]), merge([measured]), TOLERANCE)
     if not found:
         return ""
     apart = [f"{label} {one.line()}" for label, one in found.items() if not one.agrees]
@@ -131,7 +131,3 @@ def agreement(jobs: Iterable[Job]) -> str:
         f"relative difference of {TOLERANCE:g}, {identical} are identical"
     )
     return "; ".join([line, *apart[:1]])
-
-
-def _tables(cell: Stored) -> Tables:
-    return {name: cell.table(name) for name in cell.meta["tables"]}

@@ -182,3 +182,15 @@ def within(cells: Iterable[Stored], paper: Experiment, seeds: Sequence[int]) -> 
         for c in cells
         if digest(c.meta["params"]) in grid and (not seeds or c.meta["seed"] in seeds)
     ]
+
+
+def in_order(cells: Iterable[Stored], experiment: Experiment) -> list[Stored]:
+    """The cells in the order of the grid, then of the seed; others after them."""
+    grid = [digest(dict(cell.params)) for cell in experiment.cells()]
+    order = {params: i for i, params in enumerate(grid)}
+
+    def place(cell: Stored) -> tuple[int, str, int]:
+        params = cell.meta["params"]
+        return order.get(digest(params), len(grid)), str(params), cell.meta["seed"]
+
+    return sorted(cells, key=place)

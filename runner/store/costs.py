@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from runner.contract import Cell
+from runner.contract import Cell, Experiment
 from runner.store.store import Stored
 
 
@@ -106,6 +106,21 @@ class Costs:
             return statistics.median(trained), memory
         longest = max(meta["cpu_seconds"] for meta in seen)
         return (cell.seconds if cell.seconds > TAKEN_UP * longest else longest), memory
+
+
+def a_seed(experiment: Experiment, cells: Sequence[Stored]) -> dict[str, Any]:
+    """What a listing says of an experiment without composing it: the cells of one seed, and what
+    they cost, by the medians of these."""
+    grid = list(experiment.cells())
+    cost = total(map(Costs(cells, grid), grid))
+    return {
+        "reproduces": experiment.reproduces,
+        "paper_seeds": list(experiment.paper_seeds),
+        "cells": len(grid),
+        "seconds": round(cost.seconds, 2),
+        "gib": round(cost.gib, 3),
+        "bytes": round(cost.bytes),
+    }
 
 
 def _params_key(params: object) -> str:

@@ -7,7 +7,7 @@ import pytest
 from runner.report.answers import papers
 from runner.report.output.citation import bibtex
 from runner.report.output.page import Page
-from runner.report.output.start import build_start
+from runner.report.output.start import write_overview
 
 ENTRY = """
 ["Toy paper"]
@@ -24,7 +24,7 @@ errata = "toy"
 SCORES = (
     "metric,width,paper_mean,paper_std,upper_bound,n_seeds,"
     "measured_mean,measured_std,n,verdict,source,values\n"
-    'ratio,3,1.5,nan,nan,5,1.5,0.1,5,reproduced,"Toy paper, Table 2",42:1.5\n'
+    'ratio,3,1.5,nan,nan,5,1.5,0.1,5,reproduced,"Toy paper, Table 2","[[42, 1.5]]"\n'
 )
 
 
@@ -58,6 +58,6 @@ def test_a_sixth_paper_has_anchors_a_card_and_bibtex(with_toy_paper):
     assert page is not None
     (row,) = page.rows
     assert row.id.startswith("toy.T2.")
-    start = build_start(folder.parent, {}).read_text()
+    start = write_overview(folder.parent).read_text()
     assert "Toys are round." in start and "Toy paper" in start
     assert "toy2026" in bibtex("Toy paper")

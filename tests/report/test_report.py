@@ -22,7 +22,8 @@ from runner.report.answers.tones import OF_NUMBERS
 from runner.report.output.draw import caption_of
 from runner.report.output.manifest import SUMS, warnings_of
 from runner.report.output.page import Page
-from runner.report.output.write import Report, console_lines, write_overview
+from runner.report.output.start import write_overview
+from runner.report.output.write import Report, console_lines
 from tests import contents
 
 

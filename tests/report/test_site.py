@@ -6,7 +6,7 @@ import re
 from docs.results import build
 from runner.report.output.page import Page
 from runner.report.output.rendering import markdown
-from runner.report.output.start import build_start
+from runner.report.output.start import write_overview
 from runner.report.output.write import write_page
 from tests.errors import refusal
 from tests.report.made_up import built, report
@@ -112,7 +112,7 @@ def test_places_of_the_start_page_lead_to_rows_and_figures(tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["places"] = {"gap": "Table 5"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    html = build_start(tmp_path, {}).read_text()
+    html = write_overview(tmp_path).read_text()
     for link in ("exp3/index.html#rows?q=Table%205", "exp3/index.html#figure.gap"):
         assert f'href="{link}"' in html
 
@@ -136,7 +136,7 @@ def test_a_row_of_the_audit_is_about_the_paper_of_its_place(tmp_path):
 def test_the_start_page_counts_verdicts_by_experiment_and_a_page_begins_with_its_finding(tmp_path):
     report(tmp_path, "exp3", rows=12)
     report(tmp_path, "exp4", rows=6)
-    html = build_start(tmp_path, {}).read_text()
+    html = write_overview(tmp_path).read_text()
     whole = html[html.index('<h3><a href="exp4/') :].partition("</article>")[0]
     assert re.findall(r"<b>(\d+)</b> <span[^>]*>.</span> ([a-z ]+)<", whole) == [
         *(("2", "reproduced"), ("1", "confirmed")),

@@ -26,8 +26,6 @@ def test_cfg_shows_the_job_that_would_run_profile_included(command):
     status, out, err = command("--cfg", "job", "experiment=toy", "seed=43", "profile=quick")
     assert (status, err) == (0, "")
     assert "seed: 43" in out and "samples: 5" in out and "hydra:" not in out
-    out = command.output("--cfg", "job", "--package", "dataset", "experiment=toy")
-    assert "train: 8" in out and "experiment" not in out
     assert list(command.folder.iterdir()) == []
 
 
@@ -101,8 +99,7 @@ data fetch cifar11 | did you mean cifar10
 --cfg nothing experiment=toy | invalid choice
 --config-path x experiment=toy | --config-path cannot be set
 --config-dir nowhere experiment=toy | --config-dir: expected a folder
---resolve experiment=toy | --resolve goes with --cfg
---cfg job --package nope experiment=toy | package 'nope' not found in config
+--info -m experiment=toy seed=1,2 | --info: expected neither --cfg nor --multirun
 experiment=toy ~seed | seed cannot be removed; set it with seed=VALUE
 experiment=toy ~experiment | experiment cannot be removed; set it with experiment=NAME
 experiment=toy ~dataset | dataset cannot be removed: toy needs one; choose with dataset=NAME

@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from runner.contract import SettingError
-from runner.report.output.write import write_overview
+from runner.report.output.start import write_overview
 from runner.report.update import draw
 from runner.run.config.jobs import build_job, protocol
 from runner.run.execute import run

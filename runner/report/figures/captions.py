@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract import Redrawn, assignments
+from runner.contract import Redrawn, assignments, seeds_line
 from runner.report.answers.formatting import counts_of, sentence
 from runner.report.answers.rows import Row, key_text
 from runner.report.answers.scope import Scope
@@ -118,12 +118,3 @@ def _provenance(manifest: Mapping[str, Any]) -> str:
         named += f" and {len(commits) - 3} more"
     word = "commit" if len(commits) == 1 else "commits"
     return f"{line}; {len(cells)} cells of {word} {named}"
-
-
-def seeds_line(seeds: Sequence[int]) -> str:
-    """42–46 for consecutive seeds, else a list."""
-    if len(seeds) > 2:
-        first = seeds[0]
-        if list(seeds) == list(range(first, first + len(seeds))):
-            return f"{first}–{seeds[-1]}"
-    return ", ".join(map(str, seeds))

@@ -4,6 +4,7 @@ artifact."""
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
 import os
@@ -15,7 +16,6 @@ from typing import Any
 from runner.files import append_line, set_aside, sha256, write_bytes
 from runner.report.answers.scope import Scope
 from runner.report.collect import commits_of
-from runner.store.archive import published_root
 from runner.store.tables import ANSWERS, json_of
 
 LOGGER = logging.getLogger("hess_run")
@@ -206,6 +206,11 @@ def stamp(manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def to_bytes(record: Mapping[str, Any]) -> bytes:
+    """The content of manifest.json."""
+    return (json.dumps(plain(record), indent=1) + "\n").encode()
+
+
 def plain(value: Any) -> Any:
     """A value that JSON can hold: NaN and infinities as null, unknown objects as text."""
     if isinstance(value, Mapping):
@@ -217,11 +222,3 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | bool):
         return value
     return str(value)
-
-
-def not_run_files(root: Path) -> list[Path]:
-    """Files that say what was not run and why: the published one, then that of the output
-    folder."""
-    folders = filter(None, (published_root(), root))
-    paths = [folder / "not_run.md" for folder in folders]
-    return [path for path in paths if path.is_file()]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from runner.contract import Experiment, figure_settings
+from runner.contract import figure_settings
 from runner.contract.records import CERTIFICATE
 from runner.contract.schema import identifying
 from runner.report.answers.judged import Judged
 from runner.store.cells import Stored
-from runner.store.costs import Costs, total
 
 CELL_KEYS = ("wall_seconds", "cpu_seconds", "peak_memory_mib", "finished")
 """Keys of cell.json in the manifest of a report."""
@@ -24,21 +22,6 @@ def _cell_record(cell: Stored) -> dict[str, Any]:
         **{key: cell.meta[key] for key in CELL_KEYS},
         "git_commit": cell.meta["software"]["git_commit"],
         "certificate": CERTIFICATE in cell.meta["tables"],
-    }
-
-
-def a_seed(experiment: Experiment, cells: Sequence[Stored]) -> dict[str, Any]:
-    """What a listing says of an experiment without composing it: the cells of one seed, and what
-    they cost, by the medians of these."""
-    grid = list(experiment.cells())
-    cost = total(map(Costs(cells, grid), grid))
-    return {
-        "reproduces": experiment.reproduces,
-        "paper_seeds": list(experiment.paper_seeds),
-        "cells": len(grid),
-        "seconds": round(cost.seconds, 2),
-        "gib": round(cost.gib, 3),
-        "bytes": round(cost.bytes),
     }
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from runner.contract import seeds_line
 from runner.report.answers.formatting import markdown_table
 from runner.report.answers.rows import Row
 from runner.report.answers.tones import MEANINGS, tone
-from runner.report.figures.captions import seeds_line
 from runner.report.output.listing import Listing
 from runner.report.output.page import listed
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from runner.contract import natural
@@ -12,12 +13,12 @@ from runner.report.output.citation import bibtex
 from runner.report.output.manifest import read_manifest, write
 from runner.report.output.page import Page
 from runner.report.output.rendering import render
-from runner.store.archive import PUBLISHED
+from runner.store.archive import PUBLISHED, published_root
 
 
-def build_start(root: Path, not_run: Mapping[str, str]) -> Path:
+def write_overview(root: Path) -> Path:
     """index.html of an output folder: every experiment with a report, by paper, and whether the
-    places of the papers hold. not_run: experiment -> reason."""
+    places of the papers hold."""
     folders = sorted(path.parent for path in root.glob("*/manifest.json"))
     records = {folder: read_manifest(folder) for folder in folders}
     pages = [Page(folder, record) for folder, record in records.items() if record is not None]
@@ -27,7 +28,7 @@ def build_start(root: Path, not_run: Mapping[str, str]) -> Path:
         papers=papers,
         known=known_papers(),
         places=_places(pages),
-        not_run=not_run,
+        not_run=not_run(root),
         others=_other_settings(root),
         broken=[folder.name for folder, record in records.items() if record is None],
         cite=bibtex(*papers),
@@ -35,6 +36,14 @@ def build_start(root: Path, not_run: Mapping[str, str]) -> Path:
     path = root / "index.html"
     write(path, html.encode())
     return path
+
+
+def not_run(root: Path) -> dict[str, str]:
+    """What was not run, with the reason, as lines '- name: reason' of not_run.md say: of the
+    published one, then of the output folder."""
+    files = [folder / "not_run.md" for folder in (published_root(), root) if folder]
+    texts = [file.read_text("utf-8", "replace") for file in files if file.is_file()]
+    return dict(re.findall(r"^- `?([^:`\n]+)`?: (.+)$", "\n".join(texts), re.MULTILINE))
 
 
 def _by_paper(pages: Sequence[Page]) -> dict[str, list[Page]]:

@@ -9,7 +9,6 @@ shown, and loses nothing else. Every file appears by one rename. Nothing is read
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,14 +36,12 @@ from runner.report.output.manifest import (
     PAGE,
     complete,
     is_merged,
-    not_run_files,
-    plain,
     read_manifest,
+    to_bytes,
     write,
 )
 from runner.report.output.page import Page
 from runner.report.output.rendering import render
-from runner.report.output.start import build_start
 from runner.store import tables
 
 if TYPE_CHECKING:
@@ -263,7 +260,7 @@ def _outcomes(rows: Sequence[Row]) -> list[dict[str, str]]:
 
 def write_manifest(directory: Path, record: Mapping[str, Any]) -> None:
     """manifest.json of a report, by one rename."""
-    write(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
+    write(directory / NAME, to_bytes(record))
 
 
 def with_json(frame: pd.DataFrame) -> pd.DataFrame:
@@ -283,22 +280,6 @@ def write_page(page: Page) -> str:
     papers = known_papers() if page.paper == ALL else [page.paper]
     html = render("experiment.html", page=page, start=start, cite=bibtex(*papers))
     return write(page.folder / PAGE, html.encode())
-
-
-def write_overview(root: Path) -> Path:
-    """The start page of an output folder, from the manifests below it."""
-    return build_start(root, not_run(root))
-
-
-def not_run(root: Path) -> dict[str, str]:
-    """What was not run, with the reason, as the files not_run.md say: lines of '- name: reason'."""
-    lines = [
-        line
-        for path in not_run_files(root)
-        for line in path.read_text("utf-8", "replace").splitlines()
-    ]
-    found = (re.fullmatch(r"- `?([^:`]+)`?: (.+)", line) for line in lines)
-    return {match.group(1): match.group(2) for match in found if match}
 
 
 def remove_stale(directory: Path, earlier: Mapping[str, str], now: Iterable[str]) -> None:
