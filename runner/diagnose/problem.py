@@ -13,7 +13,7 @@ from torch import Tensor
 
 from runner.contract.experiment import torch_generator
 from runner.curvature import LayerOperator, ParameterOperator
-from runner.diagnose.settings import Options
+from runner.diagnose.settings import Request
 from runner.diagnose.target import Snapshot
 
 TOGETHER = 8
@@ -39,7 +39,7 @@ class Problem:
     Raises ValueError for a network whose curvature cannot be measured.
     """
 
-    def __init__(self, snapshot: Snapshot, options: Options) -> None:
+    def __init__(self, snapshot: Snapshot, options: Request) -> None:
         self.snapshot = snapshot
         self.options = options
         self.preparing = 0.0

@@ -25,8 +25,8 @@ PARTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Keys):
-    """Keys that change numbers."""
+class Request(Keys):
+    """What is measured, of which network, and where the page goes."""
 
     nodes: list[str] = setting(
         [],
@@ -45,16 +45,6 @@ class Options(Keys):
     seed: int = setting(42, at_least=0, at_most=2**63 - 1)
     device: str = "cpu"
     threads: int = setting(1, above=0, at_most=1024)
-
-    @property
-    def budget(self) -> int:
-        """Bytes for one measurement."""
-        return int(self.memory * (1 << 30))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request(Options):
-    """What is measured, of which network, and where the page goes."""
 
     target: str = setting("", help="package.module:function or file.py:function")
     steps: list[int] = setting([], help="of a training: these only (default: every one)")
@@ -76,6 +66,11 @@ class Request(Options):
             raise SettingError(
                 "diagnose: target=package.module:function or target=file.py:function is missing"
             )
+
+    @property
+    def budget(self) -> int:
+        """Bytes for one measurement."""
+        return int(self.memory * (1 << 30))
 
     @property
     def place(self) -> str:

@@ -238,7 +238,8 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
         if not alone and (not isinstance(batch, tuple | list) or len(batch) != 2):
             found = _shape(batch) + _remedy(batch)
             raise SettingError(f"target: expected batches (input, target), found {found}")
-    placed = [_to(_as_tuple(batch), device) for batch in batches[:limit]]
+    tuples = [tuple(b) if isinstance(b, list) else b for b in batches[:limit]]  # not several
+    placed = tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, tuples)
     return Snapshot(int(step), module.to(device), loss, placed, not single, len(batches) > limit)
 
 
@@ -261,12 +262,3 @@ def own_randomness(loader: Any = None) -> Iterator[None]:
                 generator.set_state(state)
             if fresh:
                 loader._iterator = None
-
-
-def _as_tuple(batch: Any) -> Any:
-    """A list would be several batches."""
-    return tuple(batch) if isinstance(batch, list) else batch
-
-
-def _to(value: Any, device: str) -> Any:
-    return tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, value)

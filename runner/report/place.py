@@ -38,19 +38,16 @@ class Place:
 
 def place_of(job: Job, protocol: Protocol) -> Place:
     """The place of the report of a job's settings."""
-    outputs: tuple[str, ...] = ()
-    if str(job.outputs) != "outputs":
-        outputs = (quoted("outputs", job.outputs),)
+    outputs = (quoted("outputs", job.outputs),) if str(job.outputs) != "outputs" else ()
     paper = protocol(job.name, PAPER)
     if job.identity.key == Identity.of(job.name, paper).key:
         return Place(job.store.root, paper, outputs, paper)
-    profile = (f"profile={job.profile}",)
-    if job.profile != PAPER:
-        plain = protocol(job.name, job.profile)
-        if job.identity.key == Identity.of(job.name, plain).key:
-            return Place(
-                job.store.root / job.profile, plain, (*profile, *outputs), paper, job.profile
-            )
+    words: tuple[str, ...] = (f"profile={job.profile}",)
+    plain = protocol(job.name, job.profile)
+    if job.identity.key == Identity.of(job.name, plain).key:
+        folder = job.store.root / job.profile
+        return Place(folder, plain, (*words, *outputs), paper, job.profile)
     folder = job.store.root / f"{job.profile}-{job.identity.key[:8]}"
     changed = tuple(word for word in job.overrides if not word.startswith("outputs="))
-    return Place(folder, job.experiment, (*profile, *job.overrides), paper, job.profile, changed)
+    words += job.overrides
+    return Place(folder, job.experiment, words, paper, job.profile, changed)

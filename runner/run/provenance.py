@@ -61,7 +61,8 @@ def of_file(path: Path, line: int, outputs: Path) -> Answer:
     stored = _stored(folder, manifest, cells)
     table = path.name.removesuffix(".csv")
     if any(table in meta.get("tables", {}) for meta in stored.values()):
-        cells = [cell for cell in cells if _has_table(stored.get(cell["id"]), table)]
+        without = {name for name, meta in stored.items() if table not in meta.get("tables", {})}
+        cells = [cell for cell in cells if cell["id"] not in without]
     in_figure = figure_record(path) or manifest.get("says", {})
     facts = {
         "file": str(as_typed(path)),
@@ -196,10 +197,6 @@ def _stored(folder: Path, manifest: Record, cells: Iterable[Record]) -> dict[str
     store = Store(root_of(folder, manifest).parent, name)
     found = {cell["id"]: store.find(cell["id"]) for cell in cells}
     return {cell_id: cell.meta for cell_id, cell in found.items() if cell is not None}
-
-
-def _has_table(meta: Record | None, table: str) -> bool:
-    return meta is None or table in meta.get("tables", {})
 
 
 def _of_cells(cells: Sequence[Record], stored: Mapping[str, Record]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from runner.diagnose import parts
 from runner.diagnose.experiment import predict
 from runner.diagnose.parts import PARTS
 from runner.diagnose.problem import Problem
-from runner.diagnose.settings import Options
+from runner.diagnose.settings import Request
 from runner.diagnose.target import Snapshot
 from tests.curvature.module_cases import UNet
 from tests.curvature.oracles import parameter_matrix
@@ -114,7 +114,7 @@ def test_the_predicted_costs_agree_with_the_measured_ones():
     torch.manual_seed(0)
     batches = [(x, (x[:, 0] > 0).long())]
     snapshot = Snapshot(0, UNet().eval(), nn.CrossEntropyLoss(), batches, False)
-    problem = Problem(snapshot, Options())
+    problem = Problem(snapshot, Request())
     names = ["certificate", "layers", "groups", "eigenvalues", "density", "trace"]
     costs, ratios = predict(problem, names, 0, print), {}
     for name in names:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from runner.diagnose.problem import Problem, content_of
-from runner.diagnose.settings import Options
+from runner.diagnose.settings import Request
 from runner.diagnose.target import Snapshot
 from tests.diagnose import targets
 
@@ -37,7 +37,7 @@ def key(module=None, loss=None, rows=6):
     module = Net() if module is None else module
     loss = nn.CrossEntropyLoss() if loss is None else loss
     batches = [(x[:4].float(), y[:4]), (x[4:].float(), y[4:])]
-    return Problem(Snapshot(0, module.eval(), loss, batches, True), Options()).content
+    return Problem(Snapshot(0, module.eval(), loss, batches, True), Request()).content
 
 
 CHANGES = {

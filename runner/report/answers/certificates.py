@@ -23,12 +23,14 @@ def certificate_lines(carried: Sequence[bool], rows: Sequence[Row], never: str =
     carried: for each cell, whether it carries a certificate. rows: of the merged table, with the
     cells' parameters. never: why cells of this experiment carry none.
     """
+    import pandas as pd
+
     with_one = sum(carried)
     if not with_one:
         return [f"No cell carries a certificate: {never}."] if never else []
     wrong = [row for row in rows if row["ok"] == 0]
     lines = not_certified(rows)
-    if any(_has_no_version(row) for row in wrong):
+    if any(pd.isna(row.get("version")) for row in wrong):
         lines.append(FIRST_VERSION)
     if with_one:
         errors = [float(row["error"]) for row in rows if row["ok"] == 1]
@@ -54,11 +56,6 @@ def not_certified(rows: Sequence[Row]) -> list[str]:
     """A line for each certificate that says that products are wrong."""
     wrong = [row for row in rows if row["ok"] == 0]
     return [f"NOT certified, {_which(row)}: {row['status']}" for row in wrong]
-
-
-def _has_no_version(row: Row) -> bool:
-    version = row.get("version")
-    return version is None or version != version
 
 
 def _which(row: Row) -> str:

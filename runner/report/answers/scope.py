@@ -144,10 +144,6 @@ class Scope:
             source = f"{self.paper} paper, further figure"
         return ", ".join(filter(None, (f"{source} of “{title}”", self.how)))
 
-    def unjudged(self, place: str) -> str:
-        """What a caption says in place of verdicts; "" in the paper's scope."""
-        return f"as {place}, {self.how}; {self.not_judged}" if place else self.not_judged
-
     @property
     def footer(self) -> str:
         """What stands below a figure that is not the paper's alone, or shows more."""

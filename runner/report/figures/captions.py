@@ -41,7 +41,9 @@ def caption(
     """
     scope = Scope.of(manifest)
     place = figure.place
-    found = finding(figure, rows) if scope.is_papers else scope.unjudged(place)
+    found = f"as {place}, {scope.how}; {scope.not_judged}" if place else scope.not_judged
+    if scope.is_papers:
+        found = finding(figure, rows)
     shown = [what, note]
     settings = ", ".join(assignments(manifest.get("drawn_with", {}).get(place, {})))
     drawn_with = f"Settings of this figure: {settings}" if settings else ""
