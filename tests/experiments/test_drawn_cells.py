@@ -37,7 +37,7 @@ def test_a_figure_is_drawn_from_the_cells_that_it_names(name, published):
     assert named
     others = []
     for figure, maker in named.items():
-        settings = {**maker.cells, **figure_settings(experiment).get(maker.place, {})}
+        settings = {**figure_settings(experiment).get(maker.place, {}), **maker.cells}
         asked = replace(experiment, **settings)
         part = within(cells, asked, [42] if maker.one_seed else experiment.paper_seeds)
         assert 0 < len(part) < len(cells)

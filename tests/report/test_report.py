@@ -403,7 +403,7 @@ def test_a_bad_reference_file_is_named(out, tmp_path):
     path.write_text("metric,value\n")
     made = report(out, PLAIN, reference=Numbers(path))
     failures = Failures(made["report_failures"]).lines()
-    assert failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
+    assert failures[0].startswith(f"scorecard: RowError: {path}: expected a column 'mean'")
 
 
 def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, reference):

@@ -62,7 +62,7 @@ def test_run_multirun_report_and_list(command):
     assert pd.read_csv(root / "claims.csv")["verdict"].tolist() == ["confirmed"]
     assert (root / "toy.md").read_text() == "# Toy\n\n360 numbers\n"
     assert "toy.md" in manifest["files"]
-    assert "18 (seeds 42-44)" in command.output("list")
+    assert "18 (seeds 42–44)" in command.output("list")
     assert "6 stored, 0 to run" in command.output("list", "toy")
     stored = numbers.read_bytes()
     command.output("report", "experiment=toy")
@@ -187,7 +187,7 @@ def test_a_listing_reads_manifests_and_composes_what_has_changed(stored, toy_con
     whole = compose.with_hydra
     monkeypatch.setattr(compose, "with_hydra", lambda words: asked.append(words) or whole(words))
     forget()
-    assert "6             7 (seeds 42-43)" in stored.output("list") and not asked
+    assert "6             7 (seeds 42, 43)" in stored.output("list") and not asked
     path = toy_conf / "experiment" / "toy.yaml"
     path.write_text(path.read_text().replace("width: [1, 2, 3]", "width: [1, 2]"))
     forget()

@@ -80,7 +80,7 @@ class HsrRegularizationAnalysis(analysis.RegularizationStudy):
         found: dict[str, Any] = {}
         if "data" in tables:
             found["fig08_data"] = redraws("Fig. 8", figures.data, tables).of(
-                tables["data"], one_seed=True, **METHODS
+                tables["data"], "protocol", one_seed=True, **METHODS
             )
         if "critical_points" in tables:
             stored = set(tables["critical_points"]["protocol"])

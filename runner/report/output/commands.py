@@ -60,7 +60,7 @@ def drawn_with(manifest: Record, figure: str) -> dict[str, Any]:
     grid values of the cells that it shows, and what it is drawn with."""
     place = manifest.get("places", {}).get(figure, "")
     cells = manifest.get("needs", {}).get(figure, {}).get("cells", {})
-    return {**cells, **manifest.get("drawn_with", {}).get(place, {})}
+    return {**cells, **manifest.get("drawn_with", {}).get(place, {}), **cells}
 
 
 def figure_words(manifest: Record, figure: str, words: Iterable[str]) -> tuple[list[str], int]:
