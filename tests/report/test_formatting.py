@@ -57,8 +57,8 @@ def test_a_summary_has_its_numbers_from_the_results():
 
     text = "{{ number('m', depth=2) }} and {{ number('m', 'paper_mean', depth=2) }}; "
     text += "{{ statement('a') | fixed(1) }}, {{ verdict('a') }}; {{ numbers() }}, "
-    text += "{{ numbers('reproduced') }}, {{ statements() }}, {{ extensions() }}"
-    assert filled(text) == "0.9 and 1; 0.5, confirmed; 3, 3, 1, 1"
+    text += "{{ numbers('reproduced') }}, {{ statements() }}"
+    assert filled(text) == "0.9 and 1; 0.5, confirmed; 3, 3, 1"
     text = "{{ numbers(depth=2) }}, {{ numbers(depth=5) }}, {{ mean('t', 'R', seed=1) }}"
     assert filled(text) == "1, 0, 2"
     text = "{{ mean('t', 'R', d=0, over='gn') }}, {{ mean('t', 'R', d=0, over={'d': 4}) }}"

@@ -82,7 +82,7 @@ class Answers:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Name in a template -> function."""
-        names = ("number", "numbers", "statement", "verdict", "statements", "extensions")
+        names = ("number", "numbers", "statement", "verdict", "statements")
         tables = ("mean", "means", "values")
         return {name: getattr(self, name) for name in (*names, *tables)}
 
@@ -99,10 +99,8 @@ class Answers:
         return self.statement(name, "verdict")
 
     def statements(self, verdict: str = "") -> int:
-        return _count([row for row in self._claims if not _is_extension(row)], verdict)
-
-    def extensions(self, verdict: str = "") -> int:
-        return _count([row for row in self._claims if _is_extension(row)], verdict)
+        stated = [row for row in self._claims if str(row.get("extension")) != "True"]
+        return _count(stated, verdict)
 
     def mean(self, table: str, column: str, over: Any = None, **keys: Any) -> float:
         return mean_of(self._tables[table], column, keys, over)
@@ -131,10 +129,6 @@ def _shown(value: Any) -> Any:
 
 def _fixed(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
-
-
-def _is_extension(row: Row) -> bool:
-    return str(row.get("extension")) == "True"
 
 
 def _only(rows: Sequence[Row], keys: Mapping[str, Any]) -> Row:
