@@ -36,6 +36,12 @@ from runner.curvature.products.of_batch import FactoredGraph, outputs_at
 INSIDE = "output"
 
 
+def _direction(like: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """A random direction of so many numbers, whose root mean square is that of a tensor."""
+    size = float(like.double().square().mean().sqrt()) or 1.0
+    return size * on_sphere((1, count), torch.float64, generator)[0].to(like)
+
+
 class GraphDifferences(Differences):
     """Of one part of the Hessian between nodes. The batch is displaced as a whole.
 
@@ -57,18 +63,17 @@ class GraphDifferences(Differences):
         self.narrowed = self.record.narrowed
         values = self._evaluated(dag, x, y)
         self.shapes = {v: values[v].shape[1:] for v in nodes}
-        self.direction = {}
-        for v in nodes:
-            size = float(values[v].double().square().mean().sqrt()) or 1.0
-            drawn = on_sphere((1, values[v][0].numel()), torch.float64, generator)[0]
-            self.direction[v] = size * drawn.to(values[v])
+        sizes = {v: shape.numel() for v, shape in self.shapes.items()}
+        self.direction = {v: _direction(values[v], sizes[v], generator) for v in nodes}
 
     def _evaluated(self, dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Values of the graph that is used from now on: of a float64 copy, or else of the graph
         itself."""
         try:
             return self._values((dag.to(torch.float64), widen(x), widen(y)), True)
-        except Exception:  # modules that cannot be copied, functions with a dtype of their own
+        except torch.OutOfMemoryError:
+            raise
+        except (ValueError, RuntimeError):  # no copies of modules, or a dtype of their own
             return self._values((dag, x, y), False)
 
     def _values(self, network: tuple[Dag, Tensor, Tensor], wide: bool) -> dict[str, Tensor]:
@@ -80,7 +85,7 @@ class GraphDifferences(Differences):
             output = values[self.dag.output]
             self.dag.loss.per_example(output[:1], self.y[:1])
         if wide and output.dtype != torch.float64:
-            raise TypeError("the output is not in float64")
+            raise MeasurementError("the output is not in float64")
         return values
 
     @contextmanager
@@ -278,21 +283,19 @@ class PlainDifferences(Differences):
         self.gradient = gradient
         self.wide = at.dtype == torch.float64
         self.narrowed = set()
-        drawn = torch.zeros_like(self.theta)
+        self.whole_direction = torch.zeros_like(self.theta)
         for span in self.spans.values():
             part = self.theta[span]
-            size = float(part.double().square().mean().sqrt()) or 1.0
-            drawn[span] = size * on_sphere((1, len(part)), torch.float64, generator)[0].to(part)
-        self.whole_direction = drawn
-        self.direction = self.cut(drawn)
+            self.whole_direction[span] = _direction(part, len(part), generator)
+        self.direction = self.cut(self.whole_direction)
 
     def cut(self, vector: Tensor) -> Vectors:
-        """By group."""
-        return {group: vector[span] for group, span in self.spans.items()}
+        """By group, (n,) or (k, n)."""
+        return {group: vector[..., span] for group, span in self.spans.items()}
 
     def at(self, step: float, centre: float = 0.0) -> Difference:
         def moved(place: float) -> Rows:
             found = self.gradient(self.theta + place * self.whole_direction).detach()
-            return {group: found[span].unsqueeze(0) for group, span in self.spans.items()}
+            return self.cut(found.unsqueeze(0))
 
         return Difference.of(moved, step, centre)
