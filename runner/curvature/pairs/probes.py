@@ -101,15 +101,10 @@ class Probes(Measurement):
             return []
         for pair in self.asked.pairs:
             v, w = pair
-            blocks = [self.squares(p) for p in (pair, (v, v), (w, w))]
-            total, first, second = (block.total for block in blocks)
-            terms = (
-                [(self.power / 2, total)],
-                [(0.5, total), (-0.25, first), (-0.25, second)],
-                [(0.5, blocks[0].tensor), (-0.5, blocks[0].gauss_newton)],
-            )
+            block, *ends = blocks = [self.squares(p) for p in (pair, (v, v), (w, w))]
+            terms = ((self.power / 2, block.total),), block.coupling(*ends), block.gap
             if max(map(relative_error, terms)) > self.asked.error:
-                sampled = {u for block in blocks for u in block.total.samples}
+                sampled = {u for one in blocks for u in one.total.samples}
                 nodes |= dict.fromkeys(u for u in pair if u in sampled)
         return [u for u in nodes if self.drawn(u) < MOST_PROBES]
 

@@ -45,7 +45,11 @@ class Square:
         return Square(max(0.0, total / len(samples)), samples)
 
 
-def relative_error(terms: Sequence[tuple[float, Square]]) -> float:
+Terms = Sequence[tuple[float, Square]]
+"""(c_k, S_k) of sum_k c_k log S_k: the logarithm of a root, a product or a ratio of squares."""
+
+
+def relative_error(terms: Terms) -> float:
     """Standard error of sum_k c_k log S_k over squares S_k, to first order; 0 when all are exact.
 
     Samples drawn on one node share their probes; their influences add up before they are squared.
@@ -156,6 +160,14 @@ class Measured:
     sigma: float = math.nan
     sigma_error: float = 0.0
     products: int = 0
+
+    @property
+    def gap(self) -> Terms:
+        return (0.5, self.tensor), (-0.5, self.gauss_newton)
+
+    def coupling(self, first: Measured, second: Measured) -> Terms:
+        """first, second: the diagonal blocks."""
+        return (0.5, self.total), (-0.25, first.total), (-0.25, second.total)
 
 
 def spectral_norm(block: Tensor, symmetric: bool = False) -> float:
@@ -271,7 +283,7 @@ def _one(
 ) -> PairMetrics:
     v, w = pair
     block = measured[pair]
-    ends = (measured[v, v].total, measured[w, w].total)
+    ends = measured[v, v], measured[w, w]
 
     def estimate(value: float, relative: float) -> Estimate:
         return Estimate(value, value * relative, block.products)
@@ -284,14 +296,14 @@ def _one(
 
     norm = math.sqrt(block.total.value)
     smooth = math.sqrt(block.gauss_newton.value)
-    diagonal = math.sqrt(ends[0].value) * math.sqrt(ends[1].value)
+    diagonal = math.sqrt(ends[0].total.value) * math.sqrt(ends[1].total.value)
     if diagonal == 0:
         coupling = nan("diagonal block is numerically zero")
     elif v == w:
         coupling = estimate(1.0, 0.0)
     else:
-        terms = [(0.5, block.total), (-0.25, ends[0]), (-0.25, ends[1])]
-        coupling = estimate(norm / math.sqrt(diagonal), skewed(relative_error(terms)))
+        relative = skewed(relative_error(block.coupling(*ends)))
+        coupling = estimate(norm / math.sqrt(diagonal), relative)
     if math.isnan(block.sigma):
         dimension = nan("not asked for")
     elif norm <= eps * math.sqrt(diagonal) or norm == 0 or block.sigma == 0:
@@ -304,7 +316,7 @@ def _one(
     if smooth <= eps * norm or smooth == 0:
         gap = nan("Gauss-Newton block is numerically zero")
     else:
-        relative = relative_error([(0.5, block.tensor), (-0.5, block.gauss_newton)])
-        gap = estimate(math.sqrt(block.tensor.value / block.gauss_newton.value), relative)
+        ratio = math.sqrt(block.tensor.value / block.gauss_newton.value)
+        gap = estimate(ratio, relative_error(block.gap))
     parts = (root(block.gauss_newton), root(block.tensor))
     return PairMetrics(root(block.total), coupling, dimension, gap, method, *parts)
