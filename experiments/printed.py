@@ -6,9 +6,9 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from runner.contract import Experiment, Statement
+from runner.contract import Experiment, Scalar, Statement
 from runner.report.answers.reference import REFERENCE, files, numbers_of
 from runner.stats.rows import read_statements
 
@@ -90,12 +90,26 @@ def statements(name: str) -> dict[str, Statement]:
     return {key[1]: says for key, says in statement_rows().items() if key[0] == name}
 
 
+SEEDS = tuple(range(42, 47))
+"""Of the protocol of an experiment that names a paper and no seeds."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Judged(Experiment):
     """An experiment whose statements are rows of experiments/reference."""
 
     claimed: ClassVar[str] = ""
     """Whose rows they are: its name in `conf/`."""
+    analysis = "experiments.judged:JudgedAnalysis"
+    own_rows: ClassVar[Mapping[str, Scalar]] = {}
+    """`paper_rows` of the experiments of a paper."""
+
+    def __init_subclass__(cls, **about: Any) -> None:
+        own = dict(vars(cls))
+        super().__init_subclass__(**about)
+        if "paper" in own:
+            cls.paper_seeds = own.get("paper_seeds", SEEDS)
+            cls.paper_rows = own.get("paper_rows", cls.own_rows)
 
     @property
     def says(self) -> Mapping[str, Statement]:

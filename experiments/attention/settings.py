@@ -30,7 +30,6 @@ class AttentionHessian(Judged):
 
     title = "Bounds on the Hessian of softmax attention against measured values"
     paper = "Attention"
-    paper_seeds = tuple(range(42, 47))
     claimed = "attention_hessian"
     reproduces = "Lemmas G.2-G.4, H.3-H.10, I.1-I.3; sharper constants"
     measure = "experiments.attention.measure:measure"
@@ -98,7 +97,6 @@ class AttentionNewton(Judged):
     version = 3
     title = "Recovery of the attention input"
     paper = "Attention"
-    paper_seeds = tuple(range(42, 47))
     claimed = "attention_newton"
     reproduces = "Theorem J.1; recovery without regularisation"
     uncertified = "they step with the closed forms that the cells of attention_hessian certify"

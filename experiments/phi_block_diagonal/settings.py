@@ -25,7 +25,6 @@ class PhiBlockDiagonal(Judged):
 
     title = "Curvature that a block-diagonal approximation discards, exactly"
     paper = "DAG"
-    paper_seeds = tuple(range(42, 47))
     claimed = "phi_block_diagonal"
     reproduces = "nothing printed: couplings between layers, in parameter space"
     measure = "experiments.phi_block_diagonal.measure:measure"

@@ -30,7 +30,6 @@ class ScalarSpectrum(Judged):
 
     title = "Closed-form Hessian spectra of scalar networks"
     paper = "Scalar spectrum"
-    paper_seeds = tuple(range(42, 47))
     claimed = "scalar_spectrum"
     reproduces = "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"
     measure = "experiments.scalar_spectrum.measure:measure"

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from experiments.dag.protocol.inter_layer import (
     ACTIVATIONS,
     DEEPER,
-    PAPER_ROWS,
     WITHOUT_NORM,
     InterLayer,
     companion,
@@ -37,8 +36,6 @@ class Exp1Resonance(InterLayer):
 
     title = "Resonance and coupling decay with the distance between layers"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Figs. 2, 3; Table 2"
     claimed = "exp1_resonance"
     replication_seeds = tuple(range(42, 62))
@@ -116,8 +113,6 @@ class Exp1bSpectralNorm(Exp1Resonance):
 
     title = "Resonance under spectral normalisation"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Fig. N.1; Table N.2"
     claimed = "exp1b_spectral_norm"
     analysis = "experiments.dag.exp1.report:SpectralNormAnalysis"
@@ -144,8 +139,6 @@ class Exp1Deep(Exp1Resonance):
 
     title = "Resonance and coupling at depths 16 and 32"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Table N.3"
     claimed = "exp1_deep"
     measure = "experiments.dag.exp1.measure:measure"

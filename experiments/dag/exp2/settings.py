@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, PAPER_ROWS, InterLayer, companion
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companion
 from runner import contract as c
 from runner.kinds.model import MlpModel, initial_setting
 from runner.training.streams import PUBLISHED_SEEDS
@@ -30,8 +30,6 @@ class Exp2Bottleneck(InterLayer):
 
     title = "Stable rank and coupling across a narrow layer"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Fig. 4; Tables 3, N.1"
     claimed = "exp2_bottleneck"
     measure = "experiments.dag.exp2.measure:measure"

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, PAPER_ROWS, InterLayer, companions
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companions
 from runner import contract as c
 from runner.kinds.model import BlockChain, MlpModel
-from runner.training.streams import PUBLISHED_SEEDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +38,6 @@ class Exp3GnGap(ByActivation):
 
     title = "Gauss–Newton gap by activation, without LayerNorm"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Fig. 5; Tables 5, N.5, N.6"
     claimed = "exp3_gn_gap"
     measure = "experiments.dag.exp3.measure:measure"
@@ -75,8 +72,6 @@ class Exp3bLayerNorm(Exp3GnGap):
 
     title = "Gauss–Newton gap by activation, with LayerNorm"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Table 4"
     claimed = "exp3b_layernorm"
     analysis = "experiments.dag.exp3.report:LayerNormAnalysis"
@@ -92,8 +87,6 @@ class Exp3Stochastic(ByActivation):
 
     title = "Stochastic against exact Gauss–Newton gap"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Table N.6"
     claimed = "exp3_stochastic"
     measure = "experiments.dag.exp3.measure:measure_stochastic"

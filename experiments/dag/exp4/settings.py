@@ -9,14 +9,12 @@ from typing import Any, ClassVar
 
 from experiments.dag.protocol.inter_layer import (
     ACTIVATIONS,
-    PAPER_ROWS,
     WITHOUT_NORM,
     InterLayer,
     without_norm,
 )
 from runner import contract as c
 from runner.kinds.model import DiamondModel
-from runner.training.streams import PUBLISHED_SEEDS
 
 MERGES = ("sum", "cat")
 
@@ -28,8 +26,6 @@ class Exp4Diamond(InterLayer):
 
     title = "Tensor term at the merge of two branches"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Figs. 6, N.2; Tables 6, N.4"
     claimed = "exp4_diamond"
     replication_seeds = tuple(range(42, 51))

@@ -40,7 +40,6 @@ class Exp5Attention(Judged):
     version = 2
     title = "Tensor part of the query-key block of attention"
     paper = "DAG"
-    paper_seeds = tuple(range(42, 47))
     reproduces = "Table 7; four choices of the targets"
     claimed = "exp5_attention"
     measure = "experiments.dag.exp5.measure:measure"

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, PAPER_ROWS, InterLayer
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner import contract as c
 from runner.kinds.model import INITIAL, initial_setting
-from runner.training.streams import PUBLISHED_SEEDS
 
 ARCHITECTURES = ("resnet18", "plain_resnet18")
 CHECKPOINTS = ("init", "mid", "final")
@@ -30,8 +29,6 @@ class Exp6ResNet18(InterLayer):
     version = 2
     title = "Resonance, coupling and Gauss–Newton gap in ResNet-18"
     paper = "DAG"
-    paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = PAPER_ROWS
     reproduces = "Fig. 7; Tables 8, 9, N.7, N.8"
     claimed = "exp6_resnet18"
     retired: ClassVar[dict[str, Any]] = {"folder": ""}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from experiments.printed import Judged
 from runner import contract as c
@@ -24,9 +24,6 @@ from runner.models import activations
 from runner.training.streams import PUBLISHED_SEEDS
 
 ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
-
-PAPER_ROWS: Mapping[str, c.Scalar] = {"images": 0}
-"""Rows of the tables that are of the paper's own images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +36,7 @@ class InterLayer(Judged):
     """
 
     measure = "experiments.dag.protocol.measure:measure"
+    own_rows: ClassVar[Mapping[str, c.Scalar]] = {"images": 0}  # of the paper's own images
 
     dataset: ImageSettings
     metric: InterLayerMetric

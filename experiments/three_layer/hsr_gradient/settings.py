@@ -40,7 +40,6 @@ class HsrGradient(ThreeLayerStudy):
     title = "Closed-form gradient of the bound: cost, correctness, and what drives it"
     paper = "HSR"
     claimed = "hsr_gradient"
-    paper_seeds = tuple(range(42, 47))
     reproduces = "Figs. 2-7, Propositions 1 and 2"
     measure = "experiments.three_layer.hsr_gradient.measure:measure"
     analysis = "experiments.three_layer.hsr_gradient.report:HsrGradientAnalysis"

@@ -65,7 +65,6 @@ class HsrRegularization(ThreeLayerStudy):
     )
     paper = "HSR"
     claimed = "hsr_regularization"
-    paper_seeds = tuple(range(42, 47))
     reproduces = (
         "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws; parts of the "
         "bound"

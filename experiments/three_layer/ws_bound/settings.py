@@ -37,7 +37,6 @@ class WsBound(ThreeLayerStudy):
     title = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
     paper = "WS bound"
     claimed = "ws_bound"
-    paper_seeds = tuple(range(42, 47))
     replication_seeds = tuple(range(42, 55))
     reproduces = (
         "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points; penalty on V"
