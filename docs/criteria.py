@@ -85,7 +85,7 @@ def of_margins() -> Iterator[Criterion]:
     """The margins of printed numbers that differ from the default."""
     found = set()
     for row in rows_of("numbers"):
-        if row["margin"]:
+        if row.get("margin"):
             columns = ("experiment", "margin", "margin_reason", "fixed")
             found.add(tuple(row[column] for column in columns))
     for experiment, margin, _, fixed in sorted(found):

@@ -57,7 +57,6 @@ ALLOWED = {
     ("experiments/dag/exp4/values.py", "rename"): "a column of pandas",
     ("experiments/dag/exp3/report.py", "rename"): "a column of pandas",
     ("experiments/three_layer/hsr_gradient/values.py", "rename"): "a column of pandas",
-    ("experiments/three_layer/hsr_gradient/report.py", "rename"): "a column of pandas",
 }
 
 

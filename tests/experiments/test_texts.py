@@ -6,9 +6,10 @@ import re
 import pandas as pd
 import pytest
 
-from experiments.paper_audit.papers import clauses
+from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import KINDS, Said, said, statement_rows, statements, unchecked
 from runner import results
+from runner.report.answers.papers import known_papers
 from runner.report.answers.reference import files, numbers_of
 from runner.report.answers.summary import summary
 from tests import ROOT
@@ -20,6 +21,7 @@ NAMES = {path.stem for path in (EXPERIMENTS.parent / "conf" / "experiment").glob
 SUMMARIES = sorted(path for path in EXPERIMENTS.rglob("*.md") if path.stem in NAMES)
 AUDITS = {"scalar_spectrum": "scalar"}
 """Name of a text -> its name in the audit, where the two differ."""
+AUDITED = [paper for paper in PAPERS if AUDITS.get(paper, paper) in keys()]
 
 
 def tables(place):
@@ -51,8 +53,8 @@ def decided(paper, s):
     return reason and len(s.row.split()) > 2
 
 
-def test_all_five_papers_are_listed():
-    assert PAPERS == ["attention", "dag", "hsr", "scalar_spectrum", "ws_bound"]
+def test_the_text_of_every_paper_is_listed():
+    assert sorted(entry["report"] for entry in known_papers().values()) == PAPERS
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -63,7 +65,7 @@ def test_every_statement_of_a_text_is_decided_somewhere(paper):
     assert len(set(said(paper))) == len(said(paper))
 
 
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", AUDITED)
 def test_every_place_of_a_paper_has_a_row(paper):
     """Sections, footnotes, figures, tables, numbered statements and equations: somebody read
     them."""
@@ -74,7 +76,7 @@ def test_every_place_of_a_paper_has_a_row(paper):
     assert len(expected) > 80 and not expected - named
 
 
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", AUDITED)
 def test_every_clause_of_the_audit_is_one_of_a_text(paper):
     listed = {s.row for s in said(paper) if s.kind == "audit"}
     assert listed == {clause.id for clause in clauses(AUDITS.get(paper, paper))}

@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 
 import experiments
+from experiments import printed
 from runner import cli
+from runner.report.answers import papers, reference
 from runner.run import command
 from runner.run.config import files
 from runner.store.store import Store
@@ -33,7 +35,7 @@ def folder(tmp_path, monkeypatch):
     files.forget_added()
     forget()
     for name in list(sys.modules):
-        if name.startswith(("lab", "experiments.ratio", "experiments.decay")):
+        if name.startswith(("lab", *(f"experiments.{new}" for new in ("ratio", "decay", "coins")))):
             del sys.modules[name]
 
 
@@ -126,3 +128,47 @@ def test_an_added_experiment_refuses_mistakes_runs_and_reports(
     pairs = pd.read_csv(made / "pairs.csv")
     assert set(pairs["weight_decay"]) == {0.0, 0.01} and (pairs["R"] > 0).all()
     assert "Mean coupling of neighbours" in (made / "report.md").read_text()
+
+
+CACHED = (papers.known_papers, papers.anchors, printed.statement_rows, printed.statements)
+"""What is read once from the lists of papers and their rows."""
+
+
+@pytest.fixture
+def sixth_paper(folder, monkeypatch):
+    """The files of the guide, next to the project's own."""
+    shutil.copytree(DOCS.parent / "conf", folder / "conf")
+    write_files("adding-paper.md", folder)
+    (entry,) = re.findall(
+        r"```toml\n(.*?)^```", (DOCS / "adding-paper.md").read_text(), re.M | re.S
+    )
+    listed = folder / "experiments" / "papers.toml"
+    listed.write_text(papers.PAPERS_FILE.read_text(encoding="utf-8") + "\n" + entry)
+    places = [*experiments.__path__, str(folder / "experiments")]
+    monkeypatch.setattr(experiments, "__path__", places)
+    monkeypatch.setattr(files, "CONF", folder / "conf")
+    monkeypatch.setattr(papers, "PAPERS_FILE", listed)
+    monkeypatch.setattr(reference, "REFERENCE", folder / "experiments" / "reference")
+    monkeypatch.setattr(printed, "REFERENCE", folder / "experiments" / "reference")
+    for read in CACHED:
+        read.cache_clear()
+    forget()
+    yield folder
+    monkeypatch.undo()
+    for read in CACHED:
+        read.cache_clear()
+
+
+def test_a_sixth_paper_gets_its_page(sixth_paper, capsys):
+    outputs = ["seed=range(42,47)", "outputs=out"]
+    assert call(["-m", "experiment=coins", *outputs]) == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "statements: 1 confirmed" in out
+    assert "published numbers: 1 reproduced, 1 not reproduced" in out
+    assert "Coins" in (sixth_paper / "out" / "index.html").read_text()
+    page = (sixth_paper / "out" / "coins" / "index.html").read_text()
+    assert "coins.T1.16.error" in page and "coins2026" in page
+    assert call(["why", "Coins Table 1", "outputs=out"]) == 0
+    assert "1 of 2 judged rows agree" in capsys.readouterr().out
+    (line,) = printed.said("coins")[1:]
+    assert line.row == "error"
