@@ -23,6 +23,7 @@ from runner.curvature.basics.errors import (
     first_line,
     second_derivatives,
 )
+from runner.curvature.function.batch import IGNORED
 
 # Elements that one replicated tensor may hold: 2^23 float64 numbers are 64 MiB.
 MAX_ELEMENTS = 1 << 23
@@ -78,9 +79,6 @@ def _rows(
 
 
 LossSpec = Union[Literal["cross_entropy", "mse"], Callable[[Tensor, Tensor], Tensor], "Loss"]
-
-IGNORED = -100
-"""torch's default ignore_index."""
 
 
 class Loss(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,6 +21,7 @@ from runner.curvature.function.context import (
     write_back,
 )
 from runner.curvature.graphs.dag import Dag
+from runner.curvature.operators.building import require_weights
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,7 +88,7 @@ def measuring(dag: Dag) -> Iterator[None]:
     """
     require_dag(dag)
     if not _INSIDE:
-        refuse_autocast(_devices(dag))
+        require_weights(named_modules_of(dag))
     with torch.inference_mode(False), torch.enable_grad(), full_precision(), model_as_before():
         yield
 
@@ -101,38 +102,6 @@ def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatena
             return measure(dag, *args, **kwargs)
 
     return measured
-
-
-def _devices(dag: Dag) -> set[str]:
-    """Types of the devices of parameters, and the processor.
-
-    Raises MeasurementError for weights that are not there.
-    """
-    found = {"cpu"}
-    for name, module in named_modules_of(dag).items():
-        for p in (p for p in module._parameters.values() if p is not None):
-            found.add(p.device.type)
-            if isinstance(p, nn.parameter.UninitializedParameter):
-                raise MeasurementError(
-                    f"module {name!r} has no weights yet (a lazy module): "
-                    "call the network once on data"
-                )
-            if p.device.type == "meta":
-                raise MeasurementError(
-                    f"module {name!r} has weights on the meta device, which have no values: "
-                    "load them before measuring"
-                )
-    return found
-
-
-def refuse_autocast(devices: Iterable[str]) -> None:
-    """Raises MeasurementError when autocast is on for one of the device types."""
-    for device in sorted(devices):
-        if torch.is_autocast_enabled(device):
-            raise MeasurementError(
-                f"autocast is on ({device}): half-precision products have errors of about 1e-2. "
-                "Measure outside of torch.autocast, or inside torch.autocast(..., enabled=False)"
-            )
 
 
 def require_dag(dag: object) -> None:

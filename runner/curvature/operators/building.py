@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -66,11 +66,11 @@ def require_options(module: object, part: object, settings: Settings) -> None:
         raise MeasurementError(f"expected an nn.Module, found {type(module).__name__}")
 
 
-def require_weights(module: nn.Module) -> None:
+def require_weights(modules: Mapping[str, nn.Module]) -> None:
     """Raises ValueError for weights that are not there or that a call changes, and under
     autocast."""
     devices = {"cpu"}
-    for name, m in module.named_modules():
+    for name, m in modules.items():
         if vars(m).get("max_norm") is not None:
             raise MeasurementError(
                 f"module {name!r} rescales its weights when it is called: set max_norm=None"

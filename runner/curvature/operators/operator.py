@@ -87,7 +87,7 @@ class FunctionOperator(SymmetricOperator):
         require_options(module, part, settings)
         as_batches(data, loss is None)  # before groups are read: (net, loss, x, y) is a mistake
         self.module = unwrapped(module)
-        require_weights(self.module)
+        require_weights(dict(self.module.named_modules()))
         self.loss = loss_of(loss)
         self.part = part
         self.settings = settings

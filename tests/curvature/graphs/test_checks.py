@@ -356,3 +356,10 @@ def test_weights_made_in_inference_mode_say_so():
         dag = sequential()
     with refusal(r"'0' failed.*inference_mode"):
         rc.graph_metrics(dag, X, Y, ["input"])
+
+
+def test_weights_that_a_call_changes_are_refused():
+    embedded = nn.Sequential(nn.Embedding(5, 2, max_norm=0.1), nn.Flatten())
+    dag = rc.Dag.from_sequential([embedded, nn.Linear(4, 3)])
+    with refusal(r"'0\.0' rescales its weights"):
+        rc.exact_blocks(dag, torch.ones(2, 2).long(), torch.ones(2).long())
