@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +27,14 @@ WHOLE = 512
 
 Statistic = Callable[[Tensor], dict[str, float]]
 """Numbers by name as a function of what the batches weigh; the weights add up to 1."""
+
+
+class Known(NamedTuple):
+    """Numbers, and the errors of their estimates: absolute, or relative to the value."""
+
+    statistic: Statistic
+    errors: Mapping[str, float] = {}
+    relative: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -209,9 +217,7 @@ class _Batches(Work[dict[str, BatchEstimate]]):
         self.size = self.of_batches[0].size
         self.exact = self.size <= WHOLE
         self.pairs = list(combinations_with_replacement(self.groups, 2))
-        self.found: list[Statistic] = []
-        self.errors: dict[str, float] = {}
-        """Of the estimates; of "R[v, w]" and "C[v, w]" relative ones. What has none is exact."""
+        self.known: list[Known] = []
         of_each = 20 + 6 * self.k + (1 + len(self.groups)) * self.count
         self.planned = len(self.of_batches) * of_each
         if self.exact:
@@ -232,11 +238,9 @@ class _Batches(Work[dict[str, BatchEstimate]]):
 
     def result(self) -> dict[str, BatchEstimate]:
         found = self.undefined(ENDED)
-        for statistic in self.found:
-            for name, (value, error) in jackknife(statistic, self.shares).items():
-                own = self.errors.get(name, 0.0)
-                if "[" in name:
-                    own *= abs(value)
+        for known in self.known:
+            for name, (value, error) in jackknife(known.statistic, self.shares).items():
+                own = known.errors.get(name, 0.0) * (abs(value) if known.relative else 1)
                 reason = "a block is zero" if math.isnan(value) else ""
                 found[name] = BatchEstimate(value, error, own, len(self.shares), reason)
         return found
@@ -274,7 +278,7 @@ class _Batches(Work[dict[str, BatchEstimate]]):
                     found[f"gap[{v}, {w}]"] = gap
             return found
 
-        self.found.append(statistic)
+        self.known.append(Known(statistic))
 
     def _images(self, rows: Tensor) -> Tensor:
         """Products of every batch with the rows, (batches, k, n)."""
@@ -289,8 +293,9 @@ class _Batches(Work[dict[str, BatchEstimate]]):
         yield
         inside = (self._images(vectors) @ vectors.mT).cpu()
         inside = (inside + inside.mT) / 2
-        self.errors |= {f"lambda_{i + 1}": error for i, error in enumerate(pairs.error.tolist())}
-        self.found.append(lambda shares: _eigenvalues(_weighted(inside, shares), self.k))
+        errors = {f"lambda_{i + 1}": error for i, error in enumerate(pairs.error.tolist())}
+        known = Known(lambda shares: _eigenvalues(_weighted(inside, shares), self.k), errors)
+        self.known.append(known)
 
     def _of_trace(self) -> None:
         z = self.of_batches[0].on_sphere(self.count, self.generator)
@@ -298,8 +303,8 @@ class _Batches(Work[dict[str, BatchEstimate]]):
         traces = ((z * images).sum((1, 2)) / self.count).cpu()
         samples = Samples(self.size)
         samples.add(z, _weighted(images, self.shares.to(z.device)))
-        self.errors["trace"] = samples.deviation
-        self.found.append(lambda shares: {"trace": float(shares @ traces)})
+        errors = {"trace": samples.deviation}
+        self.known.append(Known(lambda shares: {"trace": float(shares @ traces)}, errors))
 
     def _of_columns(self) -> Iterator[None]:
         """‖H[v, w]‖² = shares · A shares, A[b, c] = mean of (H_b z)[v] · (H_c z)[v] over vectors z
@@ -318,15 +323,16 @@ class _Batches(Work[dict[str, BatchEstimate]]):
                 spread = float(squares.std()) / math.sqrt(self.count)
                 square = 2 * float(squares.mean())
                 relative[v, w] = spread / square if square > 0 else 0.0
+        errors: dict[str, float] = {}
         for v, w in forms:
             ends = relative[v, w], relative[v, v] / 2, relative[w, w] / 2
-            self.errors |= {f"R[{v}, {w}]": ends[0], f"C[{v}, {w}]": math.hypot(*ends)}
+            errors |= {f"R[{v}, {w}]": ends[0], f"C[{v}, {w}]": math.hypot(*ends)}
 
         def statistic(shares: Tensor) -> dict[str, float]:
             squares = {pair: float(shares @ form @ shares) for pair, form in forms.items()}
             return _between({pair: math.sqrt(max(square, 0)) for pair, square in squares.items()})
 
-        self.found.append(statistic)
+        self.known.append(Known(statistic, errors, relative=True))
 
 
 def _weighted(of_batches: Tensor, shares: Tensor) -> Tensor:
