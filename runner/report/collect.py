@@ -61,8 +61,8 @@ class Collection:
         seeds: dict[tuple[str, ...], set[int]] = {}
         for cell in self.missing:
             seeds.setdefault(cell.words, set()).add(cell.seed)
-        name = f"experiment={self.job.name}"
-        return [measuring([name, *words], wanted) for words, wanted in seeds.items()]
+        name = [*self.job.options, f"experiment={self.job.name}"]
+        return [measuring([*name, *words], wanted) for words, wanted in seeds.items()]
 
 
 def shown_command(words: Iterable[str]) -> str:

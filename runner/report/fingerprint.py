@@ -25,7 +25,7 @@ PACKAGES = ("report", "stats", "contract")
 """Packages of runner/ that make reports."""
 SOURCES = (".py", ".html", ".css", ".js", ".toml", ".mplstyle", ".csv", ".md")
 """Files of a package that decide what a report says and how it looks."""
-NOT_PART = ("cells", "beside", "fill_commands", "wall_seconds")
+NOT_PART = ("cells", "beside", "fill_commands", "wall_seconds", "options")
 """Keys of a manifest that the fingerprint leaves out; cells enter by id and checksum."""
 
 

@@ -45,6 +45,8 @@ class Job:
     overrides: tuple[str, ...] = ()
     """The command line of this job without experiment, seed and profile: for the commands that
     reports print."""
+    options: tuple[str, ...] = ()
+    """What these commands need before their settings: --config-dir with a folder of the user's."""
 
     @cached_property
     def identity(self) -> Identity:

@@ -17,7 +17,7 @@ Record = Mapping[str, Any]
 
 def settings_words(manifest: Record) -> list[str]:
     """The settings of a report as words of a command line."""
-    words = [f"experiment={manifest.get('experiment')}"]
+    words = [*manifest.get("options", []), f"experiment={manifest.get('experiment')}"]
     if manifest.get("profile", "paper") != "paper":
         words.append(f"profile={manifest['profile']}")
     return words + shlex.split(str(manifest.get("changed", "")))

@@ -16,6 +16,7 @@ from runner.report.answers.formatting import counts_of, one_digit, place_rows, s
 from runner.report.answers.rows import Record, Row, criterion_of, read_table, rows_of, shown
 from runner.report.answers.scope import Scope
 from runner.report.answers.tones import COUNTED, in_order
+from runner.report.collect import measuring
 from runner.report.output.commands import figure_commands, settings_words
 from runner.report.output.listing import Listing
 from runner.report.output.manifest import changed_files, is_published, read_manifest, warnings_of
@@ -92,6 +93,12 @@ class Page:
         """The command that makes this report, if that is not a run of an experiment; such a report
         has no verdicts."""
         return str(self.manifest.get("command", ""))
+
+    @property
+    def reproduce(self) -> str:
+        """The command that measures the cells of this report and makes it."""
+        words = settings_words(self.manifest)
+        return self.command or measuring(words, self.manifest["seeds"])
 
     @cached_property
     def scope(self) -> Scope:

@@ -34,7 +34,9 @@ def record_of(judged: Judged) -> dict[str, Any]:
     beside = {}
     for name, of_companion in collection.beside.items():
         beside[name] = [cell.id for cell in of_companion]
+    options = {"options": list(job.options)} if job.options else {}
     return {
+        **options,
         "experiment": job.name,
         "title": experiment.title,
         "paper": experiment.paper,

@@ -91,6 +91,16 @@ def find(group: str, name: str) -> Path:
     return next(path for path in paths if path.is_file())
 
 
+def options() -> tuple[str, ...]:
+    """What a command line needs before its settings to find these choices, as one would type it."""
+    here = Path.cwd()
+    words = []
+    for folder in _ADDED:
+        typed = folder.relative_to(here) if folder.is_relative_to(here) else folder
+        words += ["--config-dir", str(typed)]
+    return tuple(words)
+
+
 def shown(path: Path) -> str:
     """A file's name in messages: conf/group/name.yaml in the project's folder, the whole path
     elsewhere."""

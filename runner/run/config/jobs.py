@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.contract import Experiment, SettingError, check, setting, short, typed_path
+from runner.run.config import files
 from runner.run.config.experiment import Composition, composition, preview
 from runner.run.config.overrides import TOP_LEVEL, Arguments, expand, read
 from runner.run.config.types import typed
@@ -64,6 +65,7 @@ def _job(composed: Composition, values: Mapping[str, Any], overrides: Sequence[s
         overrides=tuple(
             word.lstrip("+") for word in overrides if word.split("=", 1)[0] not in NOT_REPEATED
         ),
+        options=files.options(),
         **{**vars(run), "outputs": typed_path("outputs", run.outputs)},
     )
 

@@ -15,8 +15,11 @@ import experiments
 from experiments import printed
 from runner import cli
 from runner.report.answers import papers, reference
+from runner.report.output.commands import settings_words
 from runner.run import command
+from runner.run.command_line import parse
 from runner.run.config import files
+from runner.run.config.jobs import build_jobs
 from runner.store.store import Store
 from tests import DOCS
 from tests.run.conftest import forget
@@ -85,6 +88,10 @@ def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, ca
     forget()
     for line in lines:
         assert call(line) == 0, capsys.readouterr().err
+    (job,) = build_jobs(parse(lines[-1]).arguments())
+    assert job.options == ("--config-dir", "conf")  # in the commands that a report prints
+    words = settings_words({"experiment": job.name, "options": job.options})
+    assert words == ["--config-dir", "conf", "experiment=exp1_resonance"]
     (cell,) = Store(folder / "outputs", "exp1_resonance").all()
     assert cell.table("pairs")[column].notna().any()
     assert os.environ.get("HYDRA_FULL_ERROR") is None
