@@ -260,20 +260,18 @@ class _Batches(Work[dict[str, BatchEstimate]]):
         for symmetric in (*self.of_batches, *self.smooth):
             yield
             dense.append(symmetric.restored(symmetric.dense().cpu()))
-        count = len(self.shares)
-        matrices = torch.stack(dense[:count])
-        smooth = torch.stack(dense[count:]) if self.smooth else None
+        parts = torch.stack(dense).split(len(self.shares))
 
         def statistic(shares: Tensor) -> dict[str, float]:
-            matrix = _weighted(matrices, shares)
+            matrix, *smooth = (_weighted(part, shares) for part in parts)
             found = _eigenvalues(matrix, self.k) | {"trace": float(matrix.trace())}
             blocks = {(v, w): matrix[self.groups[v], self.groups[w]] for v, w in self.pairs}
             found |= _between({pair: float(block.norm()) for pair, block in blocks.items()})
             for (v, w), block in blocks.items():
                 largest = float(torch.linalg.matrix_norm(block, 2))
                 found[f"D[{v}, {w}]"] = _ratio(found[f"R[{v}, {w}]"], largest) ** 2
-                if smooth is not None:
-                    near = _weighted(smooth, shares)[self.groups[v], self.groups[w]]
+                for flat in smooth:
+                    near = flat[self.groups[v], self.groups[w]]
                     gap = _ratio(float((block - near).norm()), float(near.norm()))
                     found[f"gap[{v}, {w}]"] = gap
             return found
