@@ -159,7 +159,7 @@ def _minor(listed: list[Row]) -> list[str]:
         printed = code(entry["printed"])
         corrected = _latex(entry["corrected"])
         formulas.append((label, entry["place"], printed, corrected))
-        remarks.append(_item(label, _remark(entry), _worked(entry), _failed(entry)))
+        remarks.append(_item(label, _remark(entry), _check(entry), _failed(entry)))
     lines = ["## B. Minor errors", ""]
     header = ("error", "place", "printed", "corrected")
     lines += [*table(header, formulas), ""]
@@ -177,6 +177,12 @@ def _worked(entry: Row) -> str:
         return str(shown["instance"])
     values = ", ".join(f"{name} {shown[name]}" for name in names)
     return f"{shown['instance']}: {values}."
+
+
+def _check(entry: Row) -> str:
+    """The worked check of an entry of a list."""
+    text = _worked(entry)
+    return f"*Check:* {text}" if text else ""
 
 
 def _failed(entry: Row) -> str:
@@ -211,7 +217,7 @@ def _others(by_class: ByClass) -> list[str]:
         errors = [entry for entry in by_class[kind] if entry["id"]]
         for entry in errors:
             lines = f"{code(entry['printed'])} → ${entry['corrected']}$."
-            remark = (_remark(entry), _worked(entry), _failed(entry))
+            remark = (_remark(entry), _check(entry), _failed(entry))
             body.append(_item(entry["label"], f"{entry['place']}: {lines}", *remark))
     unchecked = [entry for entry in by_class["E"] if not entry["id"]]
     if unchecked:
