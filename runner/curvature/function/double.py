@@ -18,6 +18,10 @@ _WIDE = {d: torch.float64 for d in _DTYPES if d.is_floating_point and d != torch
 _WIDE |= {d: torch.complex128 for d in _DTYPES if d.is_complex and d != torch.complex128}
 """What stands in for each dtype of lower precision."""
 _FULL = (torch.float64, torch.complex128)
+_ATTRIBUTE = "__get__"
+"""The name of what reads an attribute of a tensor, which has that tensor's precision."""
+_MAPPED = (Tensor, torch.dtype, tuple, list, dict)
+"""What arguments may be, or hold, that is given in another precision."""
 _CASTS: dict[Any, Any] = dict.fromkeys((Tensor.float, Tensor.half, Tensor.bfloat16), Tensor.double)
 for _name in ("cfloat", "chalf"):  # which torch does not declare
     _CASTS[getattr(Tensor, _name)] = getattr(Tensor, "cdouble")  # noqa: B009
@@ -25,6 +29,8 @@ _BYTES: tuple[Any, ...] = (Tensor.view, torch.frombuffer, torch.from_file)
 """These read the bytes of numbers as another dtype."""
 _LEGACY = ("FloatTensor", "HalfTensor", "BFloat16Tensor")
 _NUMPY: tuple[Any, ...] = (Tensor.numpy, Tensor.__array__)
+_SPECIAL = frozenset((*_CASTS, *_BYTES, *_NUMPY, Tensor.type))
+"""Operations that are more than their arguments and results say."""
 
 
 def widen(value: Any) -> Any:
@@ -63,6 +69,19 @@ def _is_low(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in _WIDE
 
 
+def _is_untouched(value: Any) -> bool:
+    """Whether an argument stays as it is, whatever the others are."""
+    if isinstance(value, Tensor):
+        return value.dtype not in _WIDE
+    return not isinstance(value, _MAPPED)
+
+
+def _low(found: Any) -> Iterator[Tensor]:
+    """The tensors of lower precision in a result."""
+    if isinstance(found, _MAPPED):
+        yield from filter(_is_low, leaves(found))
+
+
 @dataclass
 class Record:
     """What was seen in a float64 copy. narrowed: names of operations that take float64 and give
@@ -90,6 +109,12 @@ class FloatCopy(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         named = kwargs or {}
+        if func.__name__ == _ATTRIBUTE:
+            return func(*args)
+        if func not in _SPECIAL and all(map(_is_untouched, (*args, *named.values()))):
+            found = func(*args, **named)
+            self._see(func, found, any(map(_is_full, (*args, *named.values()))))
+            return found
         if func in _BYTES:
             return func(*args, **named)
         if func is Tensor.type and any(word in str(args[1:]) for word in _LEGACY):
@@ -110,9 +135,13 @@ class FloatCopy(TorchFunctionMode):
             self.record.changed = True
             func = _CASTS[func]
         found = func(*first, *rest, **named)
-        if full and any(map(_is_low, leaves(found))):
-            self.record.narrowed.add(func.__name__)
+        self._see(func, found, full)
         return found
+
+    def _see(self, func: Any, found: Any, full: bool) -> None:
+        """Keeps the name of an operation that takes float64 and gives less."""
+        if full and any(True for _ in _low(found)):
+            self.record.narrowed.add(func.__name__)
 
     def _full(self, value: Any) -> Any:
         """A dtype of full precision."""
@@ -140,7 +169,9 @@ class LowestPrecision(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         found = func(*args, **(kwargs or {}))
-        for t in filter(_is_low, leaves(found)):
+        if func.__name__ == _ATTRIBUTE:
+            return found
+        for t in _low(found):
             self.eps = max(self.eps, torch.finfo(t.dtype).eps)
         return found
 
