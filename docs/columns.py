@@ -13,6 +13,8 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from runner.contract import Claim
@@ -103,7 +105,12 @@ def _rows(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _list(rows: list[tuple[str, str]]) -> str:
-    return "".join(f"- {column}: {text}\n" for column, text in rows)
+    """A line for each column; columns after one another with the same meaning share one."""
+    lines = []
+    for text, same in groupby(rows, key=itemgetter(1)):
+        names = ", ".join(column for column, _ in same)
+        lines.append(f"- {names}: {text}\n")
+    return "".join(lines)
 
 
 if __name__ == "__main__":
