@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from runner.report.answers.judged import Judged
-from runner.report.answers.reference import numbers_of
 from runner.report.answers.rows import read_table
 from runner.report.collect import collect
 from runner.run.config.jobs import build_job, protocol
@@ -20,7 +19,7 @@ from tests import PUBLISHED
 def scores(name, outputs):
     """Rows of the scorecard, from published cells, as texts and numbers."""
     job = build_job([f"experiment={name}", f"outputs={outputs}"])
-    material = Judged(collect([job], protocol)).material(numbers_of(name))
+    material = Judged(collect([job], protocol)).material
     if material.printed is None:
         return []
     measured = material.judged.analysis().measured()
