@@ -1,15 +1,13 @@
-"""Verdicts put together: of the parts and variants of a statement, of several data sets, of random
-draws."""
+"""Verdicts put together: of the parts and variants of a statement, and of random draws."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runner.contract import Claim, Statement, Verdict
-from runner.stats.intervals import FEWEST_SEEDS, NAN, joined, withheld
+from runner.stats.intervals import NAN, joined
 
 RARE = 0.05
 """A printed result that fewer than one draw in twenty gives is not put down to chance."""
@@ -143,85 +141,6 @@ def contradicted(made: Claim, where: str) -> Claim:
     whatever other networks give. where: as in `minor_error`."""
     detail = f"errata: {where}; in the networks here: {made.verdict}; {made.detail}"
     return replace(made, verdict="minor error", detail=detail, seeds_needed=math.nan)
-
-
-# ------------------------------------------------------------------ several data sets
-
-WITH_POWER = ("yes", "no", "opposite")
-LOST = "infinite or missing"
-"""What a data set shows whose value is infinite or missing."""
-
-
-@dataclass(frozen=True)
-class DataSetRule:
-    """How the results of several data sets make one verdict.
-
-    share: of the data sets with power, those that must show the effect for *confirmed*; least: data
-    sets with power that are needed.
-    """
-
-    share: float = 0.8
-    least: int = FEWEST_SEEDS
-
-
-def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[Verdict, str]:
-    """One verdict from what each data set shows: "yes", "no", "opposite", "inconclusive" (a test
-    without power), or `LOST` (an infinite or missing value, with which nothing is confirmed).
-
-    confirmed: at least `share` of the data sets with power show it, none the opposite; refuted: at
-    most half show it, or more than 1 − share show the opposite; inconclusive: between the two, or
-    fewer than `least` with power; not run: no data set at all. An effect of exactly zero shows
-    neither and counts as "no".
-    """
-    if not found:
-        return "not run", "no data set"
-    count = Counter(found.values())
-    lost = count[LOST]
-    with_power = sum(count[finding] for finding in WITH_POWER)
-    known = with_power + lost
-    text = f"{lost} of {len(found)} data sets rest on infinite or missing values; " if lost else ""
-    text += f"{count['yes']} of {with_power} data sets show it"
-    if count["opposite"]:
-        text += f", {count['opposite']} the opposite"
-    if known < len(found):
-        text += f"; {len(found) - known} inconclusive"
-    if with_power < rule.least:
-        return "inconclusive", f"{text}; at least {rule.least} are needed"
-    shown = count["yes"] / known
-    against = count["opposite"] / known
-    open_share = lost / known
-    if shown >= rule.share and not count["opposite"]:
-        return withheld("confirmed", lost), text
-    # 1 of 5 is no more than 1 − 0.8, whatever floats say
-    if shown + open_share <= 0.5 or against > 1 - rule.share + 1e-9:
-        return "refuted", text
-    return "inconclusive", text
-
-
-def data_sets_needed(found: Mapping[int, str], rule: DataSetRule) -> float:
-    """Number of data sets that would decide, if the shares of what they show stayed the same.
-
-    inf where no number does: no data set has power (each needs more values), too many rest on lost
-    values, or the share that shows it is between a half and `share`.
-    """
-    if not found:
-        return float(rule.least)
-    repeated = dict(enumerate([*found.values()] * rule.least))
-    if verdict_of_data_sets(repeated, rule)[0] == "inconclusive":
-        return math.inf
-    with_power = sum(finding in WITH_POWER for finding in found.values())
-    return float(math.ceil(rule.least * len(found) / with_power))
-
-
-def finding_of(value: float, statement: Statement) -> str:
-    """What a data set shows whose quantity is `value`."""
-    if not math.isfinite(value):
-        return LOST
-    if value == statement.tie:
-        return "inconclusive"
-    if statement.holds(value):
-        return "yes"
-    return "opposite" if statement.reversed(value) else "no"
 
 
 def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:

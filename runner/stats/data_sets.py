@@ -1,22 +1,85 @@
-"""Statements decided by tests or numbers of several data sets, each judged by itself."""
+"""Statements decided by tests or numbers of several data sets.
+
+Each data set (seed) is judged by itself, since its points share its random draw; then data sets are
+counted (`verdict_of`): `share` of those with power must show the effect, and `fewest` are needed.
+`level` is that of a single test, uncorrected as in the papers: agreement of several data sets is
+required instead. The number of tests below it after Holm's correction is reported.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from runner.contract import Claim, Statement
+from runner.contract import Claim, Statement, Verdict
 from runner.contract.records import Statistic
-from runner.stats.claims import (
-    LOST,
-    DataSetRule,
-    claim,
-    data_sets_needed,
-    finding_of,
-    verdict_of_data_sets,
-)
-from runner.stats.intervals import joined
+from runner.stats.claims import claim
+from runner.stats.intervals import joined, withheld
+
+WITH_POWER = ("yes", "no", "opposite")
+LOST = "infinite or missing"
+"""What a data set shows whose value is infinite or missing."""
+
+
+def verdict_of(row: Statement, found: Mapping[int, str]) -> tuple[Verdict, str]:
+    """One verdict from what each data set shows: "yes", "no", "opposite", "inconclusive" (a test
+    without power), or `LOST` (an infinite or missing value, with which nothing is confirmed).
+
+    confirmed: at least `share` of the data sets with power show it, none the opposite; refuted: at
+    most half show it, or more than 1 − share show the opposite; inconclusive: between the two, or
+    fewer than `fewest` with power; not run: no data set at all. An effect of exactly zero shows
+    neither and counts as "no".
+    """
+    if not found:
+        return "not run", "no data set"
+    count = Counter(found.values())
+    lost = count[LOST]
+    with_power = sum(count[finding] for finding in WITH_POWER)
+    known = with_power + lost
+    text = f"{lost} of {len(found)} data sets rest on infinite or missing values; " if lost else ""
+    text += f"{count['yes']} of {with_power} data sets show it"
+    if count["opposite"]:
+        text += f", {count['opposite']} the opposite"
+    if known < len(found):
+        text += f"; {len(found) - known} inconclusive"
+    if with_power < row.fewest:
+        return "inconclusive", f"{text}; at least {row.fewest} are needed"
+    shown = count["yes"] / known
+    against = count["opposite"] / known
+    open_share = lost / known
+    if shown >= row.share and not count["opposite"]:
+        return withheld("confirmed", lost), text
+    # 1 of 5 is no more than 1 − 0.8, whatever floats say
+    if shown + open_share <= 0.5 or against > 1 - row.share + 1e-9:
+        return "refuted", text
+    return "inconclusive", text
+
+
+def needed(row: Statement, found: Mapping[int, str]) -> float:
+    """Number of data sets that would decide, if the shares of what they show stayed the same.
+
+    inf where no number does: no data set has power (each needs more values), too many rest on lost
+    values, or the share that shows it is between a half and `share`.
+    """
+    if not found:
+        return float(row.fewest)
+    repeated = dict(enumerate([*found.values()] * row.fewest))
+    if verdict_of(row, repeated)[0] == "inconclusive":
+        return math.inf
+    with_power = sum(finding in WITH_POWER for finding in found.values())
+    return float(math.ceil(row.fewest * len(found) / with_power))
+
+
+def finding_of(row: Statement, value: float) -> str:
+    """What a data set shows whose quantity is `value`."""
+    if not math.isfinite(value):
+        return LOST
+    if value == row.tie:
+        return "inconclusive"
+    if row.holds(value):
+        return "yes"
+    return "opposite" if row.reversed(value) else "no"
 
 
 def median(values: Mapping[int, float]) -> float:
@@ -64,159 +127,131 @@ Tests = Mapping[int, Statistic]
 """Seed -> the Holm-corrected test of that data set."""
 
 
-@dataclass(frozen=True)
-class DataSets:
-    """Decides a statement by tests or numbers of several data sets.
+def of_findings(
+    row: Statement,
+    findings: Mapping[int, str],
+    values: Mapping[int, float],
+    threshold: str,
+    detail: str,
+    extremes: Sequence[Mapping[int, str]] = (),
+) -> Claim:
+    """The claim from what each data set shows, with the median of the quantity over data sets.
 
-    Each data set (seed) is judged by itself, since its points share its random draw; then data sets
-    are counted (`verdict_of_data_sets`).
-
-    Parameters
-    ----------
-    rule
-        How data sets make a verdict.
-    level
-        Of a single test, uncorrected as in the papers: agreement of several data sets is required
-        instead. The number of tests below it after Holm's correction is reported.
+    extremes: what they show with lost points at their worst and at their best for the statement; a
+    verdict that holds in both is not open.
     """
+    verdict, text = verdict_of(row, findings)
+    if extremes and LOST in findings.values():
+        (worst, of_worst), (best, _) = (verdict_of(row, extreme) for extreme in extremes)
+        if worst == best:
+            verdict = worst
+            text = f"{of_worst}, whatever the missing points of data sets are"
+    data_sets = math.nan
+    if verdict == "inconclusive":
+        data_sets = needed(row, findings)
+        if math.isinf(data_sets):
+            text += "; more data sets of the same kinds would not decide it"
+    detail = joined(text, detail)
+    value = median(values)
+    return claim(row, verdict, value, detail, threshold=threshold, seeds_needed=data_sets)
 
-    rule: DataSetRule
-    level: float
 
-    def claim(
-        self,
-        statement: Statement,
-        findings: Mapping[int, str],
-        values: Mapping[int, float],
-        threshold: str,
-        detail: str,
-        extremes: Sequence[Mapping[int, str]] = (),
-    ) -> Claim:
-        """The claim from what each data set shows, with the median of the quantity over data sets.
+def tested(row: Statement, tests: Tests) -> Claim:
+    """Claim decided by one test in every data set, with the sign of the effect claimed, 0 for
+    either."""
 
-        extremes: what they show with lost points at their worst and at their best for the
-        statement; a verdict that holds in both is not open.
-        """
-        verdict, text = verdict_of_data_sets(findings, self.rule)
-        if extremes and LOST in findings.values():
-            (worst, of_worst), (best, _) = (verdict_of_data_sets(e, self.rule) for e in extremes)
-            if worst == best:
-                verdict = worst
-                text = f"{of_worst}, whatever the missing points of data sets are"
-        needed = math.nan
-        if verdict == "inconclusive":
-            needed = data_sets_needed(findings, self.rule)
-            if math.isinf(needed):
-                text += "; more data sets of the same kinds would not decide it"
-        return claim(
-            statement,
-            verdict,
-            median(values),
-            joined(text, detail),
-            threshold=threshold,
-            seeds_needed=needed,
-        )
+    def finding(direction: int) -> str:
+        if direction == 0:
+            return "no"
+        return "yes" if row.sign in (direction, 0) else "opposite"
 
-    def tested(self, statement: Statement, tests: Tests, *, sign: int) -> Claim:
-        """Claim decided by one test in every data set. sign: of the effect claimed, 0 for
-        either."""
+    threshold = f"p < {row.level:g} in a data set"
+    if row.sign:
+        threshold += ", effect > 0" if row.sign > 0 else ", effect < 0"
+    strict = sum(test.p_holm < row.level for test in tests.values())
+    detail = f"{_effects(tests)}; {strict} below {row.level:g} after Holm" if tests else ""
+    return _of_tests(row, tests, finding, threshold, detail)
 
-        def finding(direction: int) -> str:
-            if direction == 0:
-                return "no"
-            return "yes" if sign in (direction, 0) else "opposite"
 
-        threshold = f"p < {self.level:g} in a data set"
-        if sign:
-            threshold += ", effect > 0" if sign > 0 else ", effect < 0"
-        strict = sum(test.p_holm < self.level for test in tests.values())
-        detail = f"{_effects(tests)}; {strict} below {self.level:g} after Holm" if tests else ""
-        return self._of_tests(statement, tests, finding, threshold, detail)
+def unrelated(row: Statement, tests: Tests) -> Claim:
+    """Claim that there is no relation, by the test that decides that there is one: a data set with
+    a significant effect, of either sign, does not show it."""
 
-    def unrelated(self, statement: Statement, tests: Tests) -> Claim:
-        """Claim that there is no relation, by the test that decides that there is one: a data set
-        with a significant effect, of either sign, does not show it."""
+    def finding(direction: int) -> str:
+        return "no" if direction else "yes"
 
-        def finding(direction: int) -> str:
-            return "no" if direction else "yes"
+    return _of_tests(row, tests, finding, f"p >= {row.level:g} in a data set", _effects(tests))
 
-        threshold = f"p >= {self.level:g} in a data set"
-        return self._of_tests(statement, tests, finding, threshold, _effects(tests))
 
-    def unharmed(self, statement: Statement, tests: Tests) -> Claim:
-        """Claim of no harm: a data set shows the opposite where the effect is significantly below
-        zero."""
+def unharmed(row: Statement, tests: Tests) -> Claim:
+    """Claim of no harm: a data set shows the opposite where the effect is significantly below
+    zero."""
 
-        def finding(direction: int) -> str:
-            return "opposite" if direction < 0 else "yes"
+    def finding(direction: int) -> str:
+        return "opposite" if direction < 0 else "yes"
 
-        threshold = f"no effect < 0 with p < {self.level:g}"
-        return self._of_tests(statement, tests, finding, threshold, _effects(tests))
+    return _of_tests(row, tests, finding, f"no effect < 0 with p < {row.level:g}", _effects(tests))
 
-    def _of_tests(
-        self,
-        statement: Statement,
-        tests: Mapping[int, Statistic],
-        finding: Callable[[int], str],
-        threshold: str,
-        detail: str,
-    ) -> Claim:
-        """The claim from what the sign of a test shows in every data set, with the median of the
-        effects."""
-        findings = {}
-        worst = {}
-        best = {}
-        for seed, test in tests.items():
-            worst[seed], best[seed] = self._range(test, finding)
-            findings[seed] = worst[seed] if worst[seed] == best[seed] else LOST
-        effects = {seed: test.effect for seed, test in tests.items()}
-        return self.claim(statement, findings, effects, threshold, detail, (worst, best))
 
-    def _range(self, test: Statistic, finding: Callable[[int], str]) -> tuple[str, str]:
-        """What a test shows with its lost points at their worst and at their best."""
-        least, most = signs(test, self.level)
-        if least is None or most is None:
-            return undecided(test), undecided(test)
-        possible = {finding(sign) for sign in range(least, most + 1)}
-        ordered = sorted(possible, key=WORST_FIRST.index)
-        return ordered[0], ordered[-1]
+def _of_tests(
+    row: Statement, tests: Tests, finding: Callable[[int], str], threshold: str, detail: str
+) -> Claim:
+    """The claim from what the sign of a test shows in every data set, with the median of the
+    effects."""
+    findings = {}
+    worst = {}
+    best = {}
+    for seed, test in tests.items():
+        worst[seed], best[seed] = _range(test, finding, row.level)
+        findings[seed] = worst[seed] if worst[seed] == best[seed] else LOST
+    effects = {seed: test.effect for seed, test in tests.items()}
+    return of_findings(row, findings, effects, threshold, detail, (worst, best))
 
-    def within(self, statement: Statement, tests: Tests) -> Claim:
-        """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set,
-        compared with the limits.
 
-        A data set shows it when the interval is within them, the opposite when it is wholly
-        outside; otherwise it is inconclusive.
-        """
-        findings = {}
-        shifts = {}
-        listed = []
-        for seed, test in tests.items():
-            low = test.shift_low
-            high = test.shift_high
-            listed.append(f"{test.shift:.2g} [{low:.2g}, {high:.2g}]")
-            shifts[seed] = test.shift
-            if test.lost:
-                low = test.shift_least
-                high = test.shift_most
-            if statement.holds(low) and statement.holds(high):
-                findings[seed] = "yes"
-            elif statement.excludes(low, high):
-                findings[seed] = "opposite"
-            else:
-                findings[seed] = undecided(test)
-        detail = f"shifts {', '.join(listed)}" if listed else ""
-        threshold = f"interval of the shift {statement.threshold}"
-        return self.claim(statement, findings, shifts, threshold, detail)
+def _range(test: Statistic, finding: Callable[[int], str], level: float) -> tuple[str, str]:
+    """What a test shows with its lost points at their worst and at their best."""
+    least, most = signs(test, level)
+    if least is None or most is None:
+        return undecided(test), undecided(test)
+    possible = {finding(sign) for sign in range(least, most + 1)}
+    ordered = sorted(possible, key=WORST_FIRST.index)
+    return ordered[0], ordered[-1]
 
-    def compared(
-        self, statement: Statement, values: Mapping[int, float], threshold: str = ""
-    ) -> Claim:
-        """Claim decided by one number of every data set, compared with the limits."""
-        findings = {seed: finding_of(value, statement) for seed, value in values.items()}
-        listed = ", ".join(f"{value:.3g}" for value in values.values())
-        detail = f"values {listed}" if values else ""
-        return self.claim(statement, findings, values, threshold or statement.threshold, detail)
+
+def within(row: Statement, tests: Tests) -> Claim:
+    """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set, compared
+    with the limits.
+
+    A data set shows it when the interval is within them, the opposite when it is wholly outside;
+    otherwise it is inconclusive.
+    """
+    findings = {}
+    shifts = {}
+    listed = []
+    for seed, test in tests.items():
+        low = test.shift_low
+        high = test.shift_high
+        listed.append(f"{test.shift:.2g} [{low:.2g}, {high:.2g}]")
+        shifts[seed] = test.shift
+        if test.lost:
+            low = test.shift_least
+            high = test.shift_most
+        if row.holds(low) and row.holds(high):
+            findings[seed] = "yes"
+        elif row.excludes(low, high):
+            findings[seed] = "opposite"
+        else:
+            findings[seed] = undecided(test)
+    detail = f"shifts {', '.join(listed)}" if listed else ""
+    return of_findings(row, findings, shifts, f"interval of the shift {row.threshold}", detail)
+
+
+def compared(row: Statement, values: Mapping[int, float]) -> Claim:
+    """Claim decided by one number of every data set, compared with the limits."""
+    findings = {seed: finding_of(row, value) for seed, value in values.items()}
+    listed = ", ".join(f"{value:.3g}" for value in values.values())
+    detail = f"values {listed}" if values else ""
+    return of_findings(row, findings, values, row.threshold, detail)
 
 
 def _effects(tests: Mapping[int, Statistic]) -> str:

@@ -159,10 +159,10 @@ def withheld(outcome: Outcome, lost: int) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Part:
+class Variance:
     """A variance that enters a difference, and the degrees of freedom it was estimated with."""
 
-    variance: float
+    value: float
     df: float = math.inf
 
 
@@ -213,7 +213,7 @@ def are_ratios(ours: Sample, theirs: Sample) -> bool:
     return ours.log and min(ours.mean, theirs.mean) > 0
 
 
-def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Difference:
+def welch(ours: Sample, theirs: Sample, images: Variance | None = None) -> Difference:
     """ours − theirs, with the variances of both means and that of the sets of images, if the two
     differ in them.
 
@@ -233,20 +233,20 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
         return Difference(value, NAN, NAN, "no spread is known on either side")
     both = 1 / ours.n + 1 / theirs.n
     parts = []
-    if images is not None and images.variance > 0:
+    if images is not None and images.value > 0:
         parts = [images]
     how = ""
     if known and printed:
-        parts.append(Part(ours.std**2 / ours.n, ours.n - 1))
-        parts.append(Part(theirs.std**2 / theirs.n, theirs.n - 1))
+        parts.append(Variance(ours.std**2 / ours.n, ours.n - 1))
+        parts.append(Variance(theirs.std**2 / theirs.n, theirs.n - 1))
     elif known:
-        parts.append(Part(ours.std**2 * both, ours.n - 1))
+        parts.append(Variance(ours.std**2 * both, ours.n - 1))
         how = "the paper prints no standard deviation: ours is used"
     else:
-        parts.append(Part(theirs.std**2 * both, theirs.n - 1))
+        parts.append(Variance(theirs.std**2 * both, theirs.n - 1))
         how = "one measured seed: the paper's standard deviation is used"
-    total = math.fsum(part.variance for part in parts)
-    scatter = math.fsum(part.variance**2 / part.df for part in parts if part.variance > 0)
+    total = math.fsum(part.value for part in parts)
+    scatter = math.fsum(part.value**2 / part.df for part in parts if part.value > 0)
     df = total**2 / scatter if scatter > 0 else math.inf
     return Difference(value, math.sqrt(total), df, how)
 
@@ -286,7 +286,7 @@ def fewest(decides: Callable[[int], bool]) -> float:
 
 
 def seeds_to_compare(
-    ours: Sample, theirs: Sample, margin: float, level: float, images: Part | None = None
+    ours: Sample, theirs: Sample, margin: float, level: float, images: Variance | None = None
 ) -> float:
     """How many seeds of ours would decide, were their mean and std those seen; inf where theirs
     alone straddles."""
@@ -358,7 +358,9 @@ def compared(difference: Difference, margin: float) -> Comparison:
     return Comparison(outcome, difference, low, high, not least <= 0 <= most)
 
 
-def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = None) -> Comparison:
+def equal(
+    ours: Sample, theirs: Sample, margin: float, images: Variance | None = None
+) -> Comparison:
     """Equivalence test of two means. images: variance of the difference from different sets of
     images."""
     found = compared(welch(ours, theirs, images), margin)
@@ -370,14 +372,14 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
     return replace(found, outcome=withheld(found.outcome, ours.lost))
 
 
-def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Comparison:
+def paired(ours: Sample, theirs: Sample, margin: float, rounding: Variance) -> Comparison:
     """Equivalence of two means over the same networks, data and orders: what is left between them
     is rounding.
 
     rounding: variance of one seed's difference between two devices, measured beforehand. More seeds
     are not to be had.
     """
-    error = math.sqrt(rounding.variance / max(1, ours.n))
+    error = math.sqrt(rounding.value / max(1, ours.n))
     df = rounding.df if error else math.inf
     difference = Difference(ours.mean - theirs.mean, error, df)
     if are_ratios(ours, theirs):

@@ -36,8 +36,8 @@ from runner.stats.intervals import (
     FEWEST_SEEDS,
     LEVEL,
     NAN,
-    Part,
     Sample,
+    Variance,
     digits_agree,
     equal,
     joined,
@@ -50,7 +50,7 @@ from runner.stats.intervals import (
     withheld,
 )
 
-Decisions = Mapping[str, "Decision"]
+PartVerdicts = Mapping[str, "PartVerdict"]
 Parts = Mapping[str, Iterable[float]] | Iterable[float]
 """Name of a part of a statement (a depth, a checkpoint) -> values over seeds; or the values of a
 single part."""
@@ -62,7 +62,7 @@ OUTCOMES: Mapping[str, Verdict] = {
 """Outcome of an equivalence test -> verdict on a part."""
 
 
-class Decision(NamedTuple):
+class PartVerdict(NamedTuple):
     """Verdict on one part of a statement, and how many seeds would decide it."""
 
     verdict: Verdict
@@ -82,7 +82,6 @@ def bound(
     statement: Statement,
     parts: Parts,
     *,
-    known: int = FEWEST_SEEDS,
     over: str = "seeds",
     same: Mapping[str, float] | None = None,
 ) -> Claim:
@@ -93,8 +92,6 @@ def bound(
 
     Parameters
     ----------
-    known
-        Fewest seeds that decide.
     over
         What varies, in words.
     same
@@ -105,9 +102,9 @@ def bound(
         return _without_limits(statement)
     samples = _samples(parts)
     level = 1 - (1 - LEVEL) / max(1, len(samples))
-    over_seeds = {name: _limited(statement, s, level, known) for name, s in samples.items()}
+    over_seeds = {name: _limited(statement, s, level) for name, s in samples.items()}
     facts = {} if statement.chosen else _facts(same, samples)
-    by_facts = {name: Decision(decide(statement.holds(v))) for name, v in facts.items()}
+    by_facts = {name: PartVerdict(decide(statement.holds(v))) for name, v in facts.items()}
     against = Against(partial(_against_limit, statement))
     made = _joined(statement, samples, over_seeds | by_facts, facts, against, over)
     return _as_facts(made, facts, by_facts, over_seeds)
@@ -143,12 +140,12 @@ def number(
     over_seeds = {name: _equal(sample, theirs, margin) for name, sample in samples.items()}
     facts = _facts(same, samples)
     identical = [n for n, v in facts.items() if digits_agree(v, printed, statement.rounding)]
-    by_facts: dict[str, Decision] = {}
+    by_facts: dict[str, PartVerdict] = {}
     for name, value in facts.items():
         if name in identical:
-            by_facts[name] = Decision("confirmed")
+            by_facts[name] = PartVerdict("confirmed")
         elif abs(value - printed) > margin:
-            by_facts[name] = Decision("refuted")
+            by_facts[name] = PartVerdict("refuted")
     for name, exact_values in (without_probes or {}).items():
         if len(exact_values) == statement.n:
             by_facts[name] = _by_probes(named[name], exact_values, theirs, margin)
@@ -168,10 +165,10 @@ def number(
     return replace(made, detail=f"{text}; {made.detail}")
 
 
-def _equal(sample: Sample, theirs: Sample, margin: float) -> Decision:
+def _equal(sample: Sample, theirs: Sample, margin: float) -> PartVerdict:
     """Verdict on one part of a printed number."""
     compared = equal(sample, theirs, margin)
-    return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
+    return PartVerdict(OUTCOMES[compared.outcome], compared.seeds_needed)
 
 
 def only_so_many(seeds: int) -> str:
@@ -181,18 +178,18 @@ def only_so_many(seeds: int) -> str:
 
 def _by_probes(
     values: Iterable[float], exact_values: Sequence[float], theirs: Sample, margin: float
-) -> Decision:
+) -> PartVerdict:
     """Verdict on one part of a printed number on its own networks, measured by random probes there
     and here: one seed's difference has √2 times the standard deviation of our probes' errors."""
     ours = Sample.of(values)
     errors = Sample.of(v - e for v, e in zip(values, exact_values, strict=True))
     if errors.n < FEWEST_SEEDS:
-        return Decision("inconclusive", float(FEWEST_SEEDS))
+        return PartVerdict("inconclusive", float(FEWEST_SEEDS))
     deviation = errors.std
     if ours.log:
         deviation = errors.std * abs(ours.mean)
-    compared = paired(ours, theirs, margin, Part(2 * deviation**2, errors.n - 1))
-    return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
+    compared = paired(ours, theirs, margin, Variance(2 * deviation**2, errors.n - 1))
+    return PartVerdict(OUTCOMES[compared.outcome], compared.seeds_needed)
 
 
 def _nearest(statement: Statement, values: Mapping[str, float]) -> str | None:
@@ -234,7 +231,7 @@ def _against_number(statement: Statement, sample: Sample, margin: float) -> dict
 
 
 def _as_facts(
-    made: Claim, facts: Mapping[str, float], by_facts: Decisions, over_seeds: Decisions
+    made: Claim, facts: Mapping[str, float], by_facts: PartVerdicts, over_seeds: PartVerdicts
 ) -> Claim:
     """A claim with parts that values on the published networks decide.
 
@@ -304,11 +301,6 @@ def _without_limits(statement: Statement) -> Claim:
     return claim(statement, "not run", detail="no limit and no number to compare it with")
 
 
-def constructed(statement: Statement, why: str, value: float = NAN) -> Claim:
-    """The claim of a statement for which no other outcome was possible here."""
-    return claim(statement, "true by construction", value, why)
-
-
 def interval_of(statement: Statement, sample: Sample, level: float) -> tuple[float, float]:
     """The interval of a sample, within what the quantity of the statement can be; NaN below two
     values."""
@@ -318,33 +310,33 @@ def interval_of(statement: Statement, sample: Sample, level: float) -> tuple[flo
     return max(low, statement.least), min(high, statement.most)
 
 
-def _limited(statement: Statement, sample: Sample, level: float, known: int) -> Decision:
+def _limited(statement: Statement, sample: Sample, level: float) -> PartVerdict:
     """Verdict on one part of a bound, and the seeds needed."""
-    if sample.n < known or not sample.n:
-        return Decision("inconclusive", float(known))
+    if sample.n < statement.fewest or not sample.n:
+        return PartVerdict("inconclusive", float(statement.fewest))
     inner = outer = (sample.mean, sample.mean)
     if sample.n > 1:
         inner = interval_of(statement, sample, LEVEL)
         outer = interval_of(statement, sample, level)
     if statement.holds(inner[0]) and statement.holds(inner[1]):
-        return Decision(withheld("confirmed", sample.lost))
+        return PartVerdict(withheld("confirmed", sample.lost))
     if statement.excludes(*outer):
-        return Decision(withheld("refuted", sample.lost))
+        return PartVerdict(withheld("refuted", sample.lost))
     if math.isnan(sample.std):
-        return Decision("inconclusive")
+        return PartVerdict("inconclusive")
     asked = LEVEL if statement.holds(sample.mean) else level
     needed = [
         seeds_for_limit(sample, limit, asked)
         for limit in (statement.low, statement.high)
         if math.isfinite(limit)
     ]
-    return Decision("inconclusive", max(needed, default=NAN))
+    return PartVerdict("inconclusive", max(needed, default=NAN))
 
 
 def _joined(
     statement: Statement,
     samples: Mapping[str, Sample],
-    decided: Decisions,
+    decided: PartVerdicts,
     facts: Mapping[str, float],
     against: Against,
     over: str = "seeds",

@@ -12,8 +12,8 @@ from runner.contract.records import column
 from runner.stats.intervals import (
     LEVEL,
     Difference,
-    Part,
     Sample,
+    Variance,
     below,
     digits_agree,
     equal,
@@ -213,13 +213,13 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
     if math.isnan(rounding):
         images = None
         if variance > 0:
-            images = Part(variance, _df(image_df))
+            images = Variance(variance, _df(image_df))
         compared = equal(ours, theirs, margin, images)
         reasons = [compared.difference.how]
         if math.isnan(paper.std) and not math.isnan(std):
             reasons.append(RESULTS_STD)
     else:  # the same networks: the spread of what is left between the two is known
-        compared = paired(ours, theirs, margin, Part(rounding**2, _df(pairs)))
+        compared = paired(ours, theirs, margin, Variance(rounding**2, _df(pairs)))
         reasons = [PAIRED if rounding > 0 else PAIRED_EXACT]
     verdict = compared.outcome
     if all(value.get("paired") in ("true", "1") for value in matching):

@@ -19,10 +19,8 @@ import pandas as pd
 
 from runner.contract import Claim, Statement, Tables, Verdict, decide
 from runner.contract.records import Statistic
-from runner.stats import over_seeds
+from runner.stats import data_sets, over_seeds
 from runner.stats.claims import (
-    LOST,
-    DataSetRule,
     claim,
     contradicted,
     incomplete,
@@ -30,7 +28,7 @@ from runner.stats.claims import (
     one_draw,
     together,
 )
-from runner.stats.data_sets import DataSets, median
+from runner.stats.data_sets import LOST, compared, median, of_findings
 from runner.stats.intervals import NAN, Values, digits_agree, joined, lost_text, withheld
 from runner.stats.quantities import (
     WITHOUT_PROBES,
@@ -149,7 +147,7 @@ def _by_values(row: Statement, table: pd.DataFrame, functions: Functions) -> Cla
         return _stated(row, [value for of_part in values.values() for value in of_part])
     known = [value for of_part in values.values() for value in of_part if not math.isnan(value)]
     if row.zero and known and not any(known):
-        made = over_seeds.constructed(row, row.zero)
+        made = claim(row, "true by construction", detail=row.zero)
         broken = row.errata and not row.holds(0.0)
         return contradicted(made, row.errata) if broken else made
     made = OF_VALUES[row.test](row, values, Facts(row, parts, reader))
@@ -206,7 +204,7 @@ class Facts:
 
 def _bound(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
     over = f"{facts.reader.over}s"
-    made = over_seeds.bound(row, values, known=row.fewest, over=over, same=facts.same(values))
+    made = over_seeds.bound(row, values, over=over, same=facts.same(values))
     if facts.reader.nested and math.isfinite(made.seeds_needed):
         seeds = {seed for of_part in values.values() for seed, _ in of_part.by_unit}
         of_a_seed = max(map(len, values.values())) // len(seeds)
@@ -311,7 +309,7 @@ def _of_runs(row: Statement, values: Values) -> Claim:
     kept = sum(row.holds(value) for value in values if math.isfinite(value))
     detail = f"{kept} of {len(values)} runs"
     threshold = f">= {row.share:g} of the runs of a seed"
-    made = _sets(row).claim(row, findings, {}, threshold, detail, (least, most))
+    made = of_findings(row, findings, {}, threshold, detail, (least, most))
     return replace(made, statistic=kept / len(values) if len(values) else NAN)
 
 
@@ -355,7 +353,7 @@ def _data_sets(row: Statement, values: Mapping[str, Values], facts: Facts) -> Cl
     made = {}
     for name, of_part in values.items() or [("", Values({}, NAN))]:
         numbers = {int(seed): of_part.by_unit[seed] for seed in sorted(of_part.by_unit)}
-        made[name] = _sets(row).compared(row, numbers)
+        made[name] = compared(row, numbers)
     return together(made)
 
 
@@ -369,20 +367,14 @@ def _stated(row: Statement, values: Sequence[float]) -> Claim:
 
 
 def _constructed(row: Statement, value: float, text: str) -> Claim:
-    return over_seeds.constructed(row, joined(row.constructed, text), value)
+    return claim(row, "true by construction", value, joined(row.constructed, text))
 
 
 def _not_comparable(row: Statement, value: float, text: str) -> Claim:
     return claim(row, "not comparable", value, joined(row.not_comparable, text))
 
 
-def _sets(row: Statement) -> DataSets:
-    return DataSets(DataSetRule(row.share, row.fewest), row.level)
-
-
 # ------------------------------------------------------------------ tests of data sets
-
-Tests = Mapping[int, Statistic]
 
 
 def tests_of(row: Statement, table: pd.DataFrame) -> dict[int, Statistic]:
@@ -420,22 +412,6 @@ def _test(row: Statement, rows: pd.DataFrame) -> Statistic:
     return wilcoxon(both.iloc[:, 0], both.iloc[:, 1], name=row.name)
 
 
-def _rank(row: Statement, tests: Tests) -> Claim:
-    return _sets(row).tested(row, tests, sign=row.sign)
-
-
-def _unrelated(row: Statement, tests: Tests) -> Claim:
-    return _sets(row).unrelated(row, tests)
-
-
-def _unharmed(row: Statement, tests: Tests) -> Claim:
-    return _sets(row).unharmed(row, tests)
-
-
-def _shift(row: Statement, tests: Tests) -> Claim:
-    return _sets(row).within(row, tests)
-
-
 OF_VALUES: Mapping[str, Callable[[Statement, Mapping[str, Values], Facts], Claim]] = {
     "bound": _bound,
     "number": _number,
@@ -448,11 +424,11 @@ OF_VALUES: Mapping[str, Callable[[Statement, Mapping[str, Values], Facts], Claim
     "runs": _runs,
     "data sets": _data_sets,
 }
-OF_TESTS: Mapping[str, Callable[[Statement, Tests], Claim]] = {
-    "rank": _rank,
-    "unrelated": _unrelated,
-    "unharmed": _unharmed,
-    "shift": _shift,
+OF_TESTS: Mapping[str, Callable[[Statement, data_sets.Tests], Claim]] = {
+    "rank": data_sets.tested,
+    "unrelated": data_sets.unrelated,
+    "unharmed": data_sets.unharmed,
+    "shift": data_sets.within,
 }
 STATED: Mapping[str, Callable[[Statement, float, str], Claim]] = {
     "constructed": _constructed,

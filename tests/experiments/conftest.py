@@ -18,12 +18,12 @@ def _authors_decided_once():
     decide = WithAuthors.of_authors
     known = {}
 
-    def once(analysis, says):
+    def once(analysis):
         columns = {name: tuple(table.columns) for name, table in analysis.tables.items()}
         key = (id(analysis.experiment), type(analysis), *columns.items())
         if key not in known:
             # an id is of one object while it is kept
-            known[key] = (analysis.experiment, decide(analysis, says))
+            known[key] = (analysis.experiment, decide(analysis))
         return known[key][-1]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 from runner import stats
-from runner.stats import judge, over_seeds
-from runner.stats.claims import DataSetRule, overall
-from runner.stats.data_sets import DataSets
-from runner.stats.intervals import Part, Sample, below, equal, lost_text, paired
+from runner.stats import data_sets, judge, over_seeds
+from runner.stats.claims import overall
+from runner.stats.intervals import Sample, Variance, below, equal, lost_text, paired
 from runner.stats.scorecard import scorecard
 from tests.slow import slow
 from tests.stats.test_over_seeds import says
@@ -20,7 +19,6 @@ from tests.stats.test_over_seeds import says
 LOST = (math.nan, math.inf, -math.inf)
 RANK = {"refuted": 0, "not reproduced": 0, "minor error": 0, "inconclusive": 1, "not run": 1}
 """Every other verdict is better."""
-RULE = DataSetRule(share=0.8, least=3)
 
 
 def rank(verdict):
@@ -70,12 +68,9 @@ def by_tests(kind, values, sign, method):
         group = f"seed={seed}"
         test = getattr(stats, kind)
         tests[seed] = test(values + 0.01 * seed, other, name="t", group=group)
-    sets = DataSets(RULE, 0.05)
     if method == "within":
-        return judged(sets.within, says(low=0.5, high=1.5), tests)
-    if method == "unharmed":
-        return judged(sets.unharmed, says(), tests)
-    return judged(sets.tested, says(), tests, sign=sign)
+        return judged(data_sets.within, says(low=0.5, high=1.5, level=0.05), tests)
+    return judged(getattr(data_sets, method), says(level=0.05, sign=sign), tests)
 
 
 def mean_of(values):
@@ -102,9 +97,9 @@ JUDGES = {
         over_seeds.number, PRINTED, {"a": v}, same={"a": mean_of(v)}
     ),
     "exact": lambda v: judged(over_seeds.exact, ABOVE, {str(i): x for i, x in enumerate(v)}),
-    "compared": lambda v: judged(DataSets(RULE, 0.05).compared, ABOVE, dict(enumerate(v))),
+    "compared": lambda v: judged(data_sets.compared, ABOVE, dict(enumerate(v))),
     "equal": lambda v: compared(equal, v, 0.25),
-    "paired": lambda v: compared(paired, v, 0.25, Part(0.0001, 5)),
+    "paired": lambda v: compared(paired, v, 0.25, Variance(0.0001, 5)),
     "below": below_a_bound,
     "score": as_scored,
     "exact match": lambda v: as_scored(v, paired="true"),

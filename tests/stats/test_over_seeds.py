@@ -8,26 +8,22 @@ import pytest
 from scipy import stats as scipy_stats
 
 from runner.contract import CLAIM_VERDICTS, Statement, decide
-from runner.stats import Statistic, over_seeds
+from runner.stats import Statistic, data_sets, over_seeds
 from runner.stats.claims import (
-    LOST,
     WHOLE,
-    DataSetRule,
     claim,
-    data_sets_needed,
     incomplete,
     one_draw,
     overall,
     together,
-    verdict_of_data_sets,
 )
-from runner.stats.data_sets import DataSets, median
+from runner.stats.data_sets import LOST, median
 from runner.stats.intervals import (
     EQUIVALENCE,
     Difference,
-    Part,
     Sample,
     Values,
+    Variance,
     equal,
     outcome_of,
     paired,
@@ -167,9 +163,6 @@ def test_exact_quantities_of_parts():
     assert one.variants == {"a": "confirmed", "b": "inconclusive", "c": "refuted"}
 
 
-RULE = DataSetRule(share=0.8, least=3)
-
-
 def sets(words):
     """What each data set says, of a word or its first letters for each."""
     whole = {"y": "yes", "n": "no", "o": "opposite", "i": "inconclusive", "l": LOST}
@@ -192,7 +185,7 @@ def sets(words):
     ],
 )
 def test_votes(found, verdict):
-    assert verdict_of_data_sets(sets(found), RULE)[0] == verdict
+    assert data_sets.verdict_of(says(), sets(found))[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -206,7 +199,7 @@ def test_votes(found, verdict):
     ],
 )
 def test_how_many_data_sets_would_decide(found, needed):
-    assert data_sets_needed(sets(found), RULE) == needed
+    assert data_sets.needed(says(), sets(found)) == needed
 
 
 def test_variants_are_marks_of_one_row():
@@ -342,9 +335,6 @@ def test_the_scatter_of_few_probes_has_as_many_degrees_of_freedom_as_errors_less
         assert found.verdict == verdict
 
 
-SETS = DataSets(DataSetRule(0.8, 3), 0.01)
-
-
 def evidence(*tests, p_min=0.001, **kept):
     """One test a data set: (p, effect)."""
     about = {"name": "t", "kind": "mann_whitney", "p_min": p_min, **kept}
@@ -352,7 +342,7 @@ def evidence(*tests, p_min=0.001, **kept):
 
 
 def by_tests(*tests, sign=1, **kept):
-    return SETS.tested(says(), evidence(*tests, **kept), sign=sign)
+    return data_sets.tested(says(sign=sign), evidence(*tests, **kept))
 
 
 def test_the_sign_of_a_test_decides():
@@ -382,13 +372,13 @@ def test_missing_points_are_tried_at_their_worst_and_best(effect_least, others, 
     none, or the opposite. Four of five have to show it, none the opposite."""
     kept = evidence(*[(0.001, 0.5)] * (others + 1))
     open_test = replace(kept[0], effect_least=effect_least, **LOST_POINTS)
-    assert SETS.tested(says(), {**kept, 0: open_test}, sign=1).verdict == verdict
+    assert data_sets.tested(says(sign=1), {**kept, 0: open_test}).verdict == verdict
 
 
 def test_tests_that_cannot_reach_the_level_are_inconclusive():
     found = by_tests(*[(0.0625, 1.0)] * 5, p_min=0.0625)
     assert found.verdict == "inconclusive" and "5 inconclusive" in found.detail
-    assert SETS.tested(says(), {}, sign=1).verdict == "not run"
+    assert data_sets.tested(says(sign=1), {}).verdict == "not run"
 
 
 @pytest.mark.parametrize(
@@ -397,7 +387,7 @@ def test_tests_that_cannot_reach_the_level_are_inconclusive():
 )
 def test_shifts_against_limits(low, high, verdict):
     rows = evidence(*[(0.5, 0.0)] * 3, shift=0.0, shift_low=low, shift_high=high)
-    assert SETS.within(says(low=-0.1, high=0.1), rows).verdict == verdict
+    assert data_sets.within(says(low=-0.1, high=0.1), rows).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -413,11 +403,11 @@ def test_shifts_against_limits(low, high, verdict):
 )
 def test_absence_is_refuted_by_significance_alone(method, p, effect, verdict):
     rows = evidence(*[(p, effect)] * 5)
-    assert getattr(SETS, method)(says(), rows).verdict == verdict
+    assert getattr(data_sets, method)(says(), rows).verdict == verdict
 
 
 def test_absence_is_not_confirmed_without_power():
-    found = SETS.unrelated(says(), evidence(*[(0.5, 0.2)] * 5, p_min=0.5))
+    found = data_sets.unrelated(says(), evidence(*[(0.5, 0.2)] * 5, p_min=0.5))
     assert found.verdict == "inconclusive"
 
 
@@ -425,8 +415,8 @@ def test_numbers_of_data_sets():
     values = {1: 2.0, 2: 2.0, 3: math.nan}
     assert median(values) == 2.0
     limits = says(high=2.5)
-    assert SETS.compared(limits, values).verdict == "inconclusive"
-    assert SETS.compared(limits, {**values, 3: 1.0}).verdict == "confirmed"
+    assert data_sets.compared(limits, values).verdict == "inconclusive"
+    assert data_sets.compared(limits, {**values, 3: 1.0}).verdict == "confirmed"
 
 
 def test_the_part_that_needs_most_seeds_gives_their_number():
@@ -481,7 +471,7 @@ def test_ratios_are_compared_by_their_logarithms():
     variance, quantile = (steps**2).sum() / 4, scipy_stats.t.ppf(0.95, 4)
     for compared, error in (
         (equal(ours, theirs, 0.5), math.sqrt(variance * 2 / 5)),
-        (paired(ours, theirs, 0.5, Part(0.04, 4)), math.sqrt(0.04 / 5) / 2),
+        (paired(ours, theirs, 0.5, Variance(0.04, 4)), math.sqrt(0.04 / 5) / 2),
     ):
         ends = [2 * math.expm1(sign * quantile * error) for sign in (-1, 1)]
         assert [compared.low, compared.high] == pytest.approx(ends)

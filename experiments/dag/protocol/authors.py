@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -142,14 +142,10 @@ def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
     return found
 
 
-def by_value(says: Mapping[str, Statement]) -> dict[str, Statement]:
-    """The statements with printed numbers compared to their digits or `ABOUT`, where no margin is
+def by_value(says: Statement) -> Statement:
+    """The statement with printed numbers compared to their digits or `ABOUT`, where no margin is
     stated."""
-    return {name: _by_value(statement) for name, statement in says.items()}
-
-
-def _by_value(says: Statement) -> Statement:
-    readings = tuple(map(_by_value, says.readings))
+    readings = tuple(map(by_value, says.readings))
     return replace(says, margin=about(says), std=0.0, readings=readings)
 
 
@@ -170,28 +166,22 @@ class WithAuthors(JudgedAnalysis):
     rounding: ClassVar[tuple[str, ...]] = ()
     """Statements on an exact zero, of which their float32 has the rounding."""
 
-    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        """The claims from this analysis's tables."""
-        return judge(says.values(), self.judged(), self.functions)
-
     def claims(self) -> list[Claim]:
         """The claims with the verdicts on the authors' networks, where their results decide."""
-        says = self.says
-        theirs = self.of_authors(says)
+        theirs = self.of_authors()
         made = []
-        for claim in self.decided(says):
+        for claim in super().claims():
             if claim.name in theirs:
                 other = theirs[claim.name]
                 claim = replace(claim, authors=other.verdict, authors_value=other.statistic)
             made.append(claim)
         return made
 
-    def of_authors(self, says: Mapping[str, Statement]) -> dict[str, Claim]:
+    def of_authors(self) -> dict[str, Claim]:
         """What the authors' results decide; of our tables the names of columns count alone."""
-        printed = tables(self.tables, self.results)
-        theirs = replace(self, tables=printed, beside={})
+        theirs = replace(self, tables=tables(self.tables, self.results), beside={})
         decided = {}
-        for claim in theirs.decided(by_value(says)):
+        for claim in judge(map(by_value, self.says.values()), theirs.judged(), self.functions):
             if claim.verdict in DECIDED and claim.name not in self.rounding:
                 decided[claim.name] = claim
         return decided

@@ -125,6 +125,6 @@ def test_printed_means_round_their_results():
 
 def test_a_number_of_the_text_is_about_its_value():
     says = Statement(name="s", text="about 2.6", place="x", number=2.6, rounding=0.05, std=0.3, n=5)
-    made = by_value({"s": says})["s"]
+    made = by_value(says)
     assert (made.margin, made.std) == (pytest.approx(0.13), 0.0)
     assert Results("exp5", ("network",)).rows(by_distance=True) == []
