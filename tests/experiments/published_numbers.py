@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from runner.report.answers.judged import Judged
-from runner.report.answers.rows import read_table
 from runner.report.collect import collect
 from runner.run.config.jobs import build_job, protocol
 from runner.stats.scorecard import scorecard
 from tests import PUBLISHED
+from tests.experiments.verdicts import rows
 
 
 def scores(name, outputs):
@@ -31,7 +31,7 @@ def differences(name, outputs):
     """One line for each field of a number that differs from the published one; the replication is
     of other seeds and left out."""
     made = scores(name, outputs)
-    published = read_table(PUBLISHED / name / "scorecard.csv")
+    published = rows(PUBLISHED / name / "scorecard.csv")
     if len(made) != len(published):
         yield f"{len(published)} rows -> {len(made)}"
     for before, now in zip(published, made, strict=False):
