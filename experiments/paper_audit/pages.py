@@ -246,8 +246,8 @@ A clause *holds* when it agrees with float64 automatic differentiation on random
 several sizes to 1e-9 relative, or, for an inequality, when neither random instances nor a search
 exceed it. Each entry has an instance to recompute, the authors' view and, for A and B, why it does
 not save the line. A correction is a claim of this project: it is tried on the eight simplest
-networks of `experiments/paper_audit/family.py`. `errata.json` says on which it holds and why others
-are outside its assumptions; a page says so where it fails.
+networks of `experiments/paper_audit/family.py`. `errata.json` (in `outputs/published/paper_audit/`)
+says on which it holds and why others are outside its assumptions; a page says so where it fails.
 `experiments/paper_audit/README.md` says how many injected errors the checks notice.
 """
 
