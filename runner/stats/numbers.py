@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.stats.rows import RowError, lines_of, resolution, table_of
+from runner.stats.rows import RowError, lines_of, named, resolution, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,11 @@ def read_numbers(path: Path, experiment: str = "") -> pd.DataFrame:
     table = of_experiment(pd.DataFrame(rows, columns=header, dtype=str), experiment)
     if "results" in header:
         beside = [folder / "unrounded" / "results.csv" for folder in path.parents[:2]]
-        known = unrounded(next((place for place in beside if place.is_file()), beside[0]))
+        source = next((place for place in beside if place.is_file()), beside[0])
+        known = unrounded(source)
+        lost = [place for place in table["results"] if place and place not in known]
+        if lost:
+            raise RowError(f"{path}, results: expected places of {source}, found {lost[0]}")
         table["results_std"] = [str(known[place][1]) if place else "" for place in table["results"]]
     return table
 
@@ -101,6 +105,7 @@ def of_experiment(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
     """The rows of an experiment, without keys that none of them has."""
     if not experiment or "experiment" not in table:
         return table
+    named("experiment", experiment, table["experiment"].unique())
     table = table[table["experiment"] == experiment].drop(columns="experiment")
     blank = [c for c in table if c not in VALUE_COLUMNS and (table[c] == "").all()]
     return table.drop(columns=blank).reset_index(drop=True)

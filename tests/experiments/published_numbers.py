@@ -16,10 +16,15 @@ from tests import PUBLISHED
 from tests.experiments.verdicts import rows
 
 
+def material_of(name, outputs):
+    """What the report of an experiment is made from, its published cells."""
+    job = build_job([f"experiment={name}", f"outputs={outputs}"])
+    return Judged(collect([job], protocol)).material
+
+
 def scores(name, outputs):
     """Rows of the scorecard, from published cells, as texts and numbers."""
-    job = build_job([f"experiment={name}", f"outputs={outputs}"])
-    material = Judged(collect([job], protocol)).material
+    material = material_of(name, outputs)
     if material.printed is None:
         return []
     measured = material.judged.analysis().measured()

@@ -105,6 +105,12 @@ def test_a_file_of_the_users_is_kept(command, files):
 
 
 def test_what_is_not_there_is_named(command, files):
+    header, row, *_ = NUMBERS.splitlines()
+    files(CONTRAST, f"experiment,results,{header}\ne,f:x/y,{row}\n")
+    told = command.refusal("judge", "numbers.csv", "tables", "experiment=f")
+    assert "numbers.csv, experiment: expected one of e, found f" in told
+    told = command.refusal("judge", "numbers.csv", "tables")
+    assert "numbers.csv, results: expected places of" in told and "found f:x/y" in told
     files(CONTRAST)
     assert "expected a CSV file or a folder" in command.refusal("judge", "statements.csv", "absent")
     assert "absent.csv: cannot be read" in command.refusal("judge", "absent.csv", "tables")
