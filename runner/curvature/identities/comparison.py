@@ -175,6 +175,16 @@ class Comparison:
         return [name for name, error in self.errors.items() if not error <= self.tolerance]
 
     @property
+    def kinked(self) -> bool:
+        """Whether a kink within the last step is why pieces are not right: the slopes on its two
+        sides differ by as much."""
+        last = self.tried[-1]
+        apart = self._apart[-1]
+        return all(
+            apart[name] * self._scale(name, last) < 4 * last.bend[name] for name in self.open
+        )
+
+    @property
     def error(self) -> float:
         """The largest of the smallest error of each piece."""
         return max(self.errors.values())

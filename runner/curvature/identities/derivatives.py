@@ -270,9 +270,11 @@ class SecondOrder:
         here: Sequence[Pieces],
         ends: Callable[[float], Sequence[Pieces]],
     ) -> None:
-        """Takes steps until every piece is right. here: what is differentiated, at u'; ends: at
-        u' + td, evaluated together."""
-        for t in self.steps:
+        """Takes steps until every piece is right, small ones first where there is a kink within.
+        here: what is differentiated, at u'; ends: at u' + td, evaluated together."""
+        steps = [*self.steps]
+        while steps:
+            t = steps.pop(0)
             ahead = ends(t)
             behind = ends(-t)
             right = True
@@ -281,6 +283,8 @@ class SecondOrder:
                 right &= one.add(Difference.between(*rows, step=t, eps=self.eps))
             if right:
                 return
+            if all(one.kinked for one in compared):
+                steps.sort()
 
     def of_hessian(self) -> Compared:
         whole = self.evaluated(self.d)
