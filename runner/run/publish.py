@@ -7,6 +7,7 @@ second one changes nothing.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -82,18 +83,17 @@ def _publish(job: Job, folder: Path) -> list[str]:
     report_jobs([job], any_seed=True)
     place = place_of(job, protocol).folder
     target = folder / place.relative_to(store.root)
-    of_code = code.digests_of(job.experiment)
-    files = _changed_files(place, target, of_code)
+    content = _content(place, code.digests_of(job.experiment))
+    if added or replaced:
+        cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
+        entries = [entry for cell in cells.values() for entry in cell.entries()]
+        write_bytes(folder / CELLS, archive_bytes(entries))
+    files = _update(target, content)
     lines = [
         *_named("added", added),
         *_named("replaced", replaced),
         *(f"  file {name}" for name in files[:SHOWN]),
     ]
-    if added or replaced:
-        cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
-        entries = [entry for cell in cells.values() for entry in cell.entries()]
-        write_bytes(folder / CELLS, archive_bytes(entries))
-    _copy(place, target, files, of_code)
     if not (added or replaced or files):
         return [*lines, f"{job.name}: nothing to publish"]
     count = f"{len(added)} cells added, {len(replaced)} replaced"
@@ -161,70 +161,49 @@ def _named(what: str, cells: Sequence[Stored]) -> list[str]:
     return [*lines[:SHOWN], *more]
 
 
-def _report_files(place: Path) -> list[str]:
-    """Files of a report that are published: not the page and the tables that the cells give at
-    once.
+def _content(place: Path, of_code: Sequence[str]) -> dict[str, bytes]:
+    """Files of a report that are published, with their content: not the page and the tables that
+    the cells give at once. The manifest, the last, has the digests of the code for which the cells
+    hold, and its commands name no folder of this machine.
 
     Raises SettingError for no report, or one with failures.
     """
-    manifest = read_manifest(place)
-    if manifest is None:
+    if read_manifest(place) is None:
         raise SettingError(
             f"publish: expected a report in {place}, found none; see hess-run report"
         )
+    manifest = tables.read_json(place / MANIFEST)
     if failures := manifest["report_failures"]:
         raise SettingError(
             f"publish: expected a report without failures, found {len(failures)} in {place}"
         )
-    return [*(name for name in manifest["files"] if is_published(name)), MANIFEST]
-
-
-def _changed_files(place: Path, target: Path, of_code: Sequence[str]) -> list[str]:
-    """Files of the report in `place` that are not the same in `target`, and published files that it
-    no longer has. of_code: digests of the code for which the cells hold."""
-    names = _report_files(place)
-    changed = [
-        name
-        for name in names
-        if name != MANIFEST and _content(place / name) != _content(target / name)
-    ]
-    there = read_manifest(target)
-    if (
-        changed
-        or there is None
-        or there["fingerprint"] != (read_manifest(place) or {})["fingerprint"]
-        or there.get("code") != of_code
-    ):
-        changed.append(MANIFEST)
-    gone = set(there["files"] if there else ()) - set(names)
-    return [*changed, *sorted(name for name in gone if (target / name).is_file())]
-
-
-def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
-
-
-def _copy(place: Path, target: Path, files: Sequence[str], of_code: Sequence[str]) -> None:
-    """Bring these files of `target` to the state of `place`; the manifest comes last."""
-    (target / "figures").mkdir(parents=True, exist_ok=True)
-    kept = set(_report_files(place))
-    earlier = read_manifest(target)
-    listed = is_listed(target, earlier["files"] if earlier else {})
-    for name in sorted(files, key=lambda name: name == MANIFEST):
-        if name == MANIFEST:
-            write_bytes(target / name, _manifest_bytes(place, of_code))
-        elif name in kept:
-            write_bytes(target / name, (place / name).read_bytes())
-        else:
-            remove(target / name, listed)
-
-
-def _manifest_bytes(place: Path, of_code: Sequence[str]) -> bytes:
-    """The manifest as it is published: with the digests of the code for which the cells hold; its
-    commands name no folder of this machine."""
-    manifest = tables.read_json(place / MANIFEST)
+    files = filter(is_published, manifest["files"])
+    content = {name: (place / name).read_bytes() for name in files}
     cleaned = []
     for command in manifest["fill_commands"]:
         words = [word for word in shlex.split(command) if not word.startswith("outputs=")]
         cleaned.append(shlex.join(words))
-    return to_bytes({**manifest, "fill_commands": cleaned, "code": of_code})
+    return content | {MANIFEST: to_bytes({**manifest, "fill_commands": cleaned, "code": of_code})}
+
+
+def _update(target: Path, content: Mapping[str, bytes]) -> list[str]:
+    """Bring the files of a published report to this content, the manifest last; names of those
+    that changed. A manifest that differs in times alone stays."""
+    there = read_manifest(target) or {"files": {}}
+    manifest = json.loads(content[MANIFEST])
+    changed = [
+        name for name in content if name != MANIFEST and not _holds(target / name, content[name])
+    ]
+    if changed or any(there.get(key) != manifest[key] for key in ("fingerprint", "code")):
+        changed.append(MANIFEST)
+    gone = sorted(name for name in {*there["files"]} - {*content} if (target / name).is_file())
+    for name in gone:
+        remove(target / name, is_listed(target, there["files"]))
+    (target / "figures").mkdir(parents=True, exist_ok=True)
+    for name in changed:
+        write_bytes(target / name, content[name])
+    return [*changed, *gone]
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
