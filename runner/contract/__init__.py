@@ -20,6 +20,7 @@ from runner.contract.experiment import (
     Table,
     measure,
 )
+from runner.contract.nearest import did_you_mean, nearest
 from runner.contract.records import (
     CLAIM_VERDICTS,
     Claim,

@@ -28,6 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from runner.contract.nearest import did_you_mean
 from runner.contract.words import short
 
 GROUPS = ("dataset", "model", "metric", "training")
@@ -199,12 +200,10 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
     known = list(choices)
     for item in value if isinstance(value, list | tuple) else (value,):
         if item not in known:
-            from difflib import get_close_matches
-
-            near = get_close_matches(str(item), [str(k) for k in known], n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            names = [str(one) for one in known]
+            hint = did_you_mean(str(item), names)
             raise SettingError(
-                f"{name}: expected one of {', '.join(map(str, known))}, found {short(item)}{hint}"
+                f"{name}: expected one of {', '.join(names)}, found {short(item)}{hint}"
             )
 
 

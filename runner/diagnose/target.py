@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from runner.contract import SettingError, described, short
+from runner.contract import SettingError, described, did_you_mean, short
 from runner.curvature.function.context import random_state
 from runner.curvature.uses.checkpoints import checkpoint_files, load_state
 from runner.files import sha256
@@ -86,9 +85,9 @@ def load(text: str) -> Target:
         )
     if not callable(function):
         known = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
-        near = get_close_matches(name, known, n=1) or known[:1]
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise SettingError(f"target: {place} has no function {name}{hint}")
+        hint = did_you_mean(name, known)
+        listed = f"; there are {short(', '.join(known))}" if known else ""
+        raise SettingError(f"target: {place} has no function {name}{hint}{listed}")
     _require_no_arguments(function, f"{place}:{name}")
     name = f"{module.__name__.rpartition('.')[2]}-{name}"
     file = Path(module.__file__ or os.devnull).resolve()

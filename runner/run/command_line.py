@@ -8,10 +8,9 @@ from importlib import import_module
 from inspect import getdoc
 from typing import Any
 
-from runner.contract import SettingError, short
+from runner.contract import SettingError, nearest, short
 from runner.run.config import overrides
 from runner.run.keys import names_of, read_keys
-from runner.run.nearest import nearest
 from runner.run.options import read_options, shown_option
 
 MORE = """

@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.contract import GROUPS, SettingError, seeds_line, short
+from runner.contract import GROUPS, SettingError, did_you_mean, seeds_line, short
 from runner.report.output.manifest import read_manifest
 from runner.run.command_line import Call
 from runner.run.config import files
 from runner.run.config.experiment import preview
 from runner.run.config.files import experiment_names
-from runner.run.nearest import did_you_mean
 from runner.store.archive import published_folder, published_root, where_published
 from runner.store.costs import Cost, a_seed, duration, price
 from runner.store.identity import Identity

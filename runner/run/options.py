@@ -7,8 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NoReturn
 
-from runner.contract import SettingError, short
-from runner.run.nearest import did_you_mean
+from runner.contract import SettingError, did_you_mean, short
 
 CLOSED = ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun")
 """Options of Hydra that cannot be set."""

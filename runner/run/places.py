@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.contract import SettingError, short
+from runner.contract import SettingError, did_you_mean, short
 from runner.report.answers.papers import known_papers
 from runner.report.answers.rows import ALL, Row, criterion_of
 from runner.report.answers.tones import is_judged, outcome_of
@@ -24,7 +24,6 @@ from runner.report.output.commands import (
 )
 from runner.report.output.page import Figure, Page
 from runner.run.forecast import price_of
-from runner.run.nearest import did_you_mean
 from runner.run.provenance import Answer
 from runner.store.archive import where_published
 

@@ -9,13 +9,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.contract import SettingError, short
+from runner.contract import SettingError, did_you_mean, short
 from runner.contract.schema import DIGITS
 from runner.report.answers.papers import anchors
 from runner.report.output.page import Page
 from runner.run.answer_lines import lines
 from runner.run.command_line import Call
-from runner.run.nearest import did_you_mean
 from runner.run.places import of_place, place_name, shown_row
 from runner.run.provenance import Answer, of_cell, of_file, of_meta, of_row
 from runner.store.archive import report_folders, where_published

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from runner.contract import GROUPS, Experiment, SettingError, short
+from runner.contract import GROUPS, Experiment, SettingError, did_you_mean, short
 from runner.run.config import files
 from runner.run.config.types import load_class
 from runner.run.exit_status import was_interrupted
-from runner.run.nearest import did_you_mean
 
 GLOBAL = "# @package _global_"
 """First line of an experiment's file: it fills the whole configuration, not a part of it."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from runner.contract import GROUPS, Experiment, SettingError, short
+from runner.contract import GROUPS, Experiment, SettingError, did_you_mean, short
 from runner.run.config import files
 from runner.run.config.compose import (
     Composed,
@@ -19,7 +19,6 @@ from runner.run.config.compose import (
 )
 from runner.run.config.overrides import KNOWN_KEYS, TOP_LEVEL, Word, qualified, read
 from runner.run.config.types import takes, typed
-from runner.run.nearest import did_you_mean
 
 IN_FILES = (*KNOWN_KEYS, "profiles")
 """What the files of a configuration may set."""

@@ -19,9 +19,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from runner.contract import GROUPS, Experiment, SettingError, short
+from runner.contract import GROUPS, Experiment, SettingError, did_you_mean, short
 from runner.run.config.types import load_class, takes
-from runner.run.nearest import did_you_mean
 
 ROOT = Path(__file__).resolve().parents[3]
 """Where the project's packages are."""

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract import GROUPS, SettingError, quoted, short
+from runner.contract import GROUPS, SettingError, nearest, quoted, short
 from runner.run.config import files
 from runner.run.config.compose import experiment_fields
-from runner.run.nearest import nearest
 
 TOP_LEVEL = ("seed", "threads", "device", "outputs", "jobs", "force")
 """Settings of a run."""

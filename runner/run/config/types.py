@@ -18,9 +18,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from runner.contract import GROUPS, Experiment, SettingError, short
+from runner.contract import GROUPS, Experiment, SettingError, did_you_mean, short
 from runner.contract.schema import DIGITS
-from runner.run.nearest import did_you_mean
 
 OWN = ("runner", "experiments")
 MISSING = "???"
