@@ -35,7 +35,7 @@ templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates", "examples"]
 html_theme = "basic"
 html_title = f"hess-run {release}"
-html_static_path = [f"{TEMPLATES}/site.css", f"{TEMPLATES}/site.js"]
+html_static_path = ["_static", f"{TEMPLATES}/site.css", f"{TEMPLATES}/site.js"]
 html_context = {
     "sections": [
         ("Reports", "reports"),
