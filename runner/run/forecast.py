@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.contract import Cell, SettingError, quoted
 from runner.run.config.jobs import build_jobs
@@ -16,74 +17,50 @@ from runner.store.costs import Cost, Costs, duration, price
 from runner.store.job import Job
 from runner.store.store import Store, Stored
 
-STORED = "stored"
-
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell of a job: whether it is stored, and its predicted cost. code: digest of the code that
-    measured it, "" where it is not stored."""
+    """A cell of a job, with its predicted cost. stored: as it is stored, None where it is to run;
+    note: why it is to run again, "" for the first time."""
 
     job: Job
     cell_id: str
     cell: Cell
-    state: str
     cost: Cost
-    published: bool = False
-    code: str = ""
+    stored: Stored | None
+    note: str = ""
 
     @property
-    def is_stored(self) -> bool:
-        return self.state == STORED
+    def state(self) -> str:
+        return "stored" if self.stored else ", ".join(filter(None, ("to run", self.note)))
 
-
-class _Contents:
-    """What one store holds: read once, however many jobs share it."""
-
-    def __init__(self, store: Store) -> None:
-        self.cells = {cell.id: cell for cell in store.all()}
-        self.failed = store.failed()
-        self.damaged = store.damaged
-        self._costs: dict[str, Costs] = {}
-        self._by_settings: dict[str, list[Stored]] = {}
-        for cell in self.cells.values():
-            self._by_settings.setdefault(cell.meta["settings_key"], []).append(cell)
-
-    def costs(self, job: Job) -> Costs:
-        """Costs of cells with the settings of a job."""
-        key = job.identity.key
-        if key not in self._costs:
-            self._costs[key] = Costs(self._by_settings.get(key, []), list(job.experiment.cells()))
-        return self._costs[key]
-
-    def planned(self, job: Job) -> Iterable[Planned]:
-        """Every cell of a job."""
-        costs = self.costs(job)
-        for cell_id, cell in job.cells():
-            cost = costs(cell)
-            stored = self.cells.get(cell_id)
-            if stored is not None and not job.force:
-                published = isinstance(stored.files, Archive)
-                digest = code.PUBLISHED if published else stored.meta.get("code", "")
-                yield Planned(job, cell_id, cell, STORED, cost, published, digest)
-                continue
-            state = "to run"
-            if cell_id in self.failed:
-                state = "to run, failed last time"
-            elif cell_id in self.damaged:
-                state = "to run, the stored cell is damaged"
-            yield Planned(job, cell_id, cell, state, cost)
+    @property
+    def is_published(self) -> bool:
+        return self.stored is not None and isinstance(self.stored.files, Archive)
 
 
 def planned(jobs: Iterable[Job]) -> list[Planned]:
-    """Every cell of some jobs; stored cells are examined, checksums included."""
-    stores: dict[Path, _Contents] = {}
+    """Every cell of some jobs; stored cells are examined, checksums included, once for all jobs."""
+    stores: dict[Path, tuple[Store, dict[str, Any]]] = {}
+    costs: dict[tuple[Path, str], Costs] = {}
     cells: list[Planned] = []
     for job in jobs:
-        store = job.store
-        if store.root not in stores:
-            stores[store.root] = _Contents(store)
-        cells += stores[store.root].planned(job)
+        key = job.store.root, job.identity.key
+        if job.store.root not in stores:
+            store = job.store
+            stores[store.root] = store, store.failed()
+        store, failed = stores[job.store.root]
+        if key not in costs:
+            own = [cell for cell in store.all() if cell.meta["settings_key"] == job.identity.key]
+            costs[key] = Costs(own, list(job.experiment.cells()))
+        for cell_id, cell in job.cells():
+            stored = None if job.force else store.find(cell_id)
+            note = ""
+            if cell_id in failed:
+                note = "failed last time"
+            elif cell_id in store.damaged:
+                note = "the stored cell is damaged"
+            cells.append(Planned(job, cell_id, cell, costs[key](cell), stored, note))
     return cells
 
 
@@ -117,7 +94,7 @@ def cell_lines(cells: Sequence[Planned]) -> list[str]:
 
 def _states(cells: Sequence[Planned]) -> str:
     """How many cells are stored, and how many are to run."""
-    missing = sum(not one.is_stored for one in cells)
+    missing = sum(not one.stored for one in cells)
     return f"{len(cells) - missing} stored, {missing} to run"
 
 
@@ -129,7 +106,7 @@ def _costs(cells: Iterable[Planned]) -> list[Cost]:
 
 def _sums(cells: Sequence[Planned]) -> list[str]:
     """What is left to run costs, and what all would cost from the beginning."""
-    missing = [one for one in cells if not one.is_stored]
+    missing = [one for one in cells if not one.stored]
     processes = max((one.job.jobs for one in cells), default=1)
     rest = price(_costs(missing), processes) if missing else "nothing to do"
     lines = [f"{len(cells)} cells: {_states(cells)}; {rest}"]
@@ -152,15 +129,15 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
         if of_experiment is not None:
             lines.append(_summary(job, list(of_experiment.values())))
             lines += _changed_code(job, of_experiment.values())
-    to_measure = {id(one.job) for one in cells if not one.is_stored}
+    to_measure = {id(one.job) for one in cells if not one.stored}
     return lines, [job for job in jobs if id(job) in to_measure]
 
 
 def _summary(job: Job, cells: Sequence[Planned]) -> str:
     """What is stored of an experiment, and what is to be measured."""
-    missing = [one for one in cells if not one.is_stored]
+    missing = [one for one in cells if not one.stored]
     stored = len(cells) - len(missing)
-    published = sum(one.published for one in cells)
+    published = sum(one.is_published for one in cells)
     text = f"{job.name}: {stored} of {len(cells)} cells are stored"
     if published:
         text += f" ({'all' if published == stored else published} published)"
@@ -177,7 +154,11 @@ def _summary(job: Job, cells: Sequence[Planned]) -> str:
 
 def _changed_code(job: Job, cells: Iterable[Planned]) -> list[str]:
     """One line where stored cells were measured by other code than the present one."""
-    digests = {one.code for one in cells if one.code}
-    if not code.is_other(job.experiment, digests, published_folder(job.name)):
+    digests = set()
+    for one in cells:
+        if one.stored:
+            own = one.stored.meta.get("code", "")
+            digests.add(code.PUBLISHED if one.is_published else own)
+    if not code.is_other(job.experiment, digests - {""}, published_folder(job.name)):
         return []
     return [f"{job.name}: stored cells were measured by other code; force=true measures again"]
