@@ -55,7 +55,7 @@ def read_keys(cls: Any, words: Sequence[str]) -> Any:
         if get_origin(hints(cls).get(key)) is list and not value.startswith("["):
             word = f"{key}=[{value}]"
         found = read(word)
-        if found.sweep or found.override.is_delete():
+        if found.sweep:
             raise SettingError(f"{key}: expected one value, found {short(word)}")
         values[found.key] = found.value
     return cls(**typed(cls, values, "", ""))

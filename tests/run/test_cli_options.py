@@ -101,8 +101,8 @@ data fetch cifar11 | did you mean cifar10
 --config-dir nowhere experiment=toy | --config-dir: expected a folder
 --info -m experiment=toy seed=1,2 | --info: expected neither --cfg nor --multirun
 experiment=toy ~seed | seed cannot be removed; set it with seed=VALUE
-experiment=toy ~experiment | experiment cannot be removed; set it with experiment=NAME
-experiment=toy ~dataset | dataset cannot be removed: toy needs one; choose with dataset=NAME
+experiment=toy ~experiment | experiment cannot be removed; set it with experiment=VALUE
+experiment=toy ~dataset | dataset cannot be removed; set it with dataset=VALUE
 experiment=toy --force | --force: write force=true, without dashes
 experiment=toy --seed | --seed: write seed=VALUE, without dashes
 toy | did you mean experiment=toy?

@@ -22,8 +22,6 @@ from runner.run.config.types import takes, typed
 
 IN_FILES = (*KNOWN_KEYS, "profiles")
 """What the files of a configuration may set."""
-KEPT = (*TOP_LEVEL, "experiment", "profile")
-"""Keys that have a value always."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +52,6 @@ def preview(name: str) -> Experiment:
 @lru_cache(maxsize=256)
 def _composition(words: tuple[str, ...], *_folders: object) -> Composition:
     parsed = [read(word) for word in words]
-    _check_kept(parsed)
     name = _experiment_name(parsed)
     for word in parsed:
         _check(word, name)
@@ -96,28 +93,15 @@ def _experiment_name(words: Sequence[Word]) -> str:
     raise SettingError(f"expected experiment=NAME, found none; known: {known}")
 
 
-def _check_kept(words: Sequence[Word]) -> None:
-    """Refuse to remove what has a value always."""
-    for key in [word.key for word in words if word.override.is_delete() and word.key in KEPT]:
-        value = "NAME" if key == "experiment" else "VALUE"
-        raise SettingError(f"{key} cannot be removed; set it with {key}={value}")
-
-
 def _check(word: Word, name: str) -> None:
     """Refuse what Hydra would take and no job has: parts of Hydra's own configuration, and keys
     that lead out of the experiment's."""
     override = word.override
     first, _, rest = word.key.partition(".")
-    written = override.input_line.lstrip("+~").partition("=")[0]
+    written = override.input_line.lstrip("+").partition("=")[0]
     if first not in KNOWN_KEYS or (rest and first in (*TOP_LEVEL, "profile")) or override.package:
         raise SettingError(_unknown(written, name))
-    if word.key in takes(experiment_class(name)) and override.is_delete():
-        known = ", ".join(files.fitting(experiment_class(name), word.key))
-        raise SettingError(
-            f"{word.key} cannot be removed: {name} needs one; choose with {word.key}=NAME; "
-            f"known: {known}"
-        )
-    if word.key in files.OPTIONS and not override.is_delete():
+    if word.key in files.OPTIONS:
         if word.value is None or isinstance(word.value, list | dict):
             known = ", ".join(files.choices(word.key))
             raise SettingError(
@@ -129,8 +113,6 @@ def _check(word: Word, name: str) -> None:
 def _unknown(key: str, name: str) -> str:
     """The message for a key that is not a setting: the nearest name, and all of them."""
     own = list(experiment_fields(name))
-    if key in own:
-        return f"{short(key)} of {name} cannot be removed; set it with {short(key)}=VALUE"
     groups = list(takes(experiment_class(name)))
     values = experiment_alone(name).values
     nested = [
@@ -175,8 +157,7 @@ def _typed(name: str, words: Sequence[str], given: set[str]) -> Composition:
     try:
         made = composed(words)
     except SettingError as error:
-        refused = re.search(r"Could not (?:override|delete from config\.) '([\w.]+)'", str(error))
-        line = _unknown(refused[1], name) if refused else str(error)
+        line = str(error)
         if not any(key in line for key in given):
             line = f"{', '.join(sorted(given - {'experiment'}))}: {line}"
         raise SettingError(line) from error

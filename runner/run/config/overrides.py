@@ -90,7 +90,10 @@ def _check_word(word: str) -> None:
             f"{short(key)} cannot be set; of Hydra's keys, "
             f"hydra/launcher and hydra.launcher.KEY can{hint}"
         )
-    parts = key.lstrip("+~").split(".")
+    name = short(key.lstrip("+~"))
+    if "~" in key:
+        raise SettingError(f"{name} cannot be removed; set it with {name}=VALUE")
+    parts = key.lstrip("+").split(".")
     if parts[-1] == "_target_":
         raise SettingError(
             f"{short(key)}: _target_ cannot be set on the command line; "
@@ -120,16 +123,14 @@ def qualified(words: Sequence[str]) -> list[str]:
 
 
 def _qualify(override: str, names: Sequence[str]) -> str:
-    key, _, value = override.partition("=")
-    if re.fullmatch(rf"({'|'.join(GROUPS)})\.\w+", key):
-        # Also a field that the kind's file leaves at its default; unknown ones are refused later.
+    key = override.partition("=")[0]
+    # Also a field that a file leaves at its default; unknown ones are refused later.
+    if re.fullmatch(rf"({'|'.join(GROUPS)}|experiment)\.\w+", key):
         return f"++{override}"
-    own = key.removeprefix("experiment.")
-    if re.fullmatch(r"[A-Za-z_]\w*", own) and (own != key or key not in KNOWN_KEYS):
+    if key not in KNOWN_KEYS:
         known = files.choices("experiment")
-        if any(name in known and own in experiment_fields(name) for name in names):
-            # also a field that the YAML file leaves at its default
-            return f"++experiment.{own}={value}"
+        if any(name in known and key in experiment_fields(name) for name in names):
+            return f"++experiment.{override}"
     return override
 
 
