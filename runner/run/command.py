@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from runner.contract import SettingError, described, plain, short
 from runner.run import launch
 from runner.run.command_line import Call
+from runner.run.config.experiment import composition
 from runner.run.config.jobs import protocol
-from runner.run.config.overrides import Arguments
+from runner.run.config.overrides import Arguments, expand
 from runner.run.data import missing_data
 from runner.run.execute import run_jobs
 from runner.run.exit_status import FULL_ERROR, Ended, limit, was_interrupted
@@ -24,16 +25,17 @@ from runner.store.job import PAPER, Job, claim_outputs
 def run_command(call: Call) -> int:
     """Measure, then report; or, with one of Hydra's options that show something, show it."""
     if launch.needs_no_job(call):
-        return launch.show_hydra([*call.shows, *call.settings])
+        return launch.show_hydra(call.argv(call.settings))
     arguments, jobs = read_jobs(call)
-    if arguments.launcher or arguments.shows:
+    if arguments.launcher or call.shows:
         launch.check_launcher(arguments)
-    if arguments.shows:
-        return launch.show_hydra(launch.shown_words(arguments))
-    return _run(arguments, jobs, call.quiet)
+    if call.shows:  # the (first) job, the overrides of its profile included
+        words = composition(expand(arguments)[0]).words
+        return launch.show_hydra(call.argv([*arguments.launcher, *words]))
+    return _run(call, arguments, jobs)
 
 
-def _run(arguments: Arguments, jobs: Sequence[Job], quiet: bool) -> int:
+def _run(call: Call, arguments: Arguments, jobs: Sequence[Job]) -> int:
     """Measure what is not stored, then report; the exit status."""
     for name in {job.name for job in jobs}:
         protocol(name, PAPER)  # the report asks for it: a mistake in it is said before
@@ -45,13 +47,13 @@ def _run(arguments: Arguments, jobs: Sequence[Job], quiet: bool) -> int:
     for outputs in {job.outputs for job in jobs}:
         claim_outputs(outputs)
     end_on_sigterm()
-    if not quiet:
+    if not call.quiet:
         _announce(jobs, lines)
     _say_stored(jobs, open_jobs)
     if able:
         try:
             if arguments.multirun and launch.chosen(arguments):
-                launch.launch(arguments, jobs, able)
+                launch.launch(call, arguments, able)
             else:
                 run_jobs(able)
         except (SettingError, KeyboardInterrupt):

@@ -51,7 +51,13 @@ class Call:
 
     def arguments(self) -> overrides.Arguments:
         """The part that describes jobs. Raises SettingError for words that no job has."""
-        return overrides.arguments(self.settings, self.multirun, self.shows, self.config_dir)
+        return overrides.arguments(self.settings, self.multirun)
+
+    def argv(self, words: Sequence[str]) -> list[str]:
+        """The command line for Hydra with these words."""
+        folder = ["--config-dir", self.config_dir] if self.config_dir else []
+        sweep = ["--multirun"] if self.multirun and not self.shows else []
+        return [*folder, *self.shows, *sweep, *words]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from runner.contract import SettingError, described, quoted, short
 from runner.run.command_line import Call
 from runner.run.config import files
 from runner.run.config.compose import defaults_of_hydra, one_line, with_hydra
-from runner.run.config.experiment import composition
 from runner.run.config.jobs import build_job
 from runner.run.config.overrides import Arguments, expand
 from runner.run.config.types import may_import
@@ -119,11 +118,6 @@ def _targets(node: Any) -> Iterator[str]:
             yield from _targets(item)
 
 
-def shown_words(arguments: Arguments) -> list[str]:
-    """The command line that shows the (first) job, the overrides of its profile included."""
-    return arguments.argv(composition(expand(arguments)[0]).words)
-
-
 def show_hydra(words: Sequence[str]) -> int:
     """What one of Hydra's options shows."""
     try:
@@ -139,14 +133,15 @@ def show_hydra(words: Sequence[str]) -> int:
     return 0
 
 
-def launch(arguments: Arguments, jobs: Sequence[Job], open_jobs: Sequence[Job]) -> None:
+def launch(call: Call, arguments: Arguments, open_jobs: Sequence[Job]) -> None:
     """Spread a sweep over the processes of a launcher. One that loses a process is started
     again."""
     left = without_stored(arguments, open_jobs)
-    folder = str(jobs[0].outputs / ".multirun" / time.strftime("%Y-%m-%d_%H-%M-%S"))
+    folder = str(open_jobs[0].outputs / ".multirun" / time.strftime("%Y-%m-%d_%H-%M-%S"))
+    words = [*left.launcher, *left.overrides]
     for restart in range(1, RESTARTS + 2):
         try:
-            return application([*left.argv(), quoted("hydra.sweep.dir", folder)])
+            return application(call.argv([*words, quoted("hydra.sweep.dir", folder)]))
         except Exception as error:
             if FULL_ERROR or restart > RESTARTS or not lost_worker(error):
                 raise

@@ -236,8 +236,8 @@ def test_an_experiment_of_ones_own_builds_on_one_of_the_projects(tmp_path, monke
         "# @package _global_\ndefaults:\n  - ws_bound\n  - _self_\nexperiment:\n  hidden: [3]\n"
     )
     try:
-        arguments = parse(["--config-dir", str(tmp_path), "experiment=short"]).arguments()
-        (job,) = build_jobs(arguments)
+        files.add(tmp_path)
+        (job,) = build_jobs(parse(["experiment=short"]).arguments())
         assert job.experiment == preview("short") and job.experiment.hidden == [3]
         (tmp_path / "experiment" / "ws_bound.yaml").write_text("# @package _global_\n")
         files.forget_added()

@@ -19,6 +19,7 @@ import pytest
 from runner.files import machine
 from runner.kinds.dataset import GaussianData
 from runner.run import execute, launch, loop
+from runner.run.command_line import Call
 from runner.run.config.overrides import Arguments
 from runner.run.execute import run
 from runner.run.exit_status import LimitReached, limit
@@ -156,7 +157,7 @@ def test_a_launcher_that_loses_processes_is_started_again_three_times(
     monkeypatch.setattr(launch, "FULL_ERROR", False)
     job = SimpleNamespace(outputs=tmp_path, seed=1)
     with pytest.raises(lost) if losses > launch.RESTARTS else nullcontext():
-        launch.launch(Arguments(()), [job], [job])
+        launch.launch(Call(""), Arguments(()), [job])
     assert len(calls) == starts and capsys.readouterr().err.count("ended early") == starts - 1
 
 

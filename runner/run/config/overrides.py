@@ -30,47 +30,25 @@ OPEN_TO_USERS = r"hydra/launcher|hydra\.launcher\.[\w.]+|hydra\.sweeper\.max_bat
 
 @dataclass(frozen=True)
 class Arguments:
-    """The part of a command line that describes jobs.
-
-    overrides: key=value, in Hydra's grammar. launcher: those that are Hydra's own. shows: an option
-    that shows something instead of running (--cfg job, --info, …), as Hydra takes it.
-    """
+    """The part of a command line that describes jobs. overrides: key=value, in Hydra's grammar;
+    launcher: those that are Hydra's own."""
 
     overrides: tuple[str, ...]
     multirun: bool = False
     launcher: tuple[str, ...] = ()
-    shows: tuple[str, ...] = ()
-    config_dir: str = ""
-
-    def argv(self, overrides: Sequence[str] | None = None) -> list[str]:
-        """The command line for Hydra; `overrides` instead of those given."""
-        words = [*self.launcher, *(self.overrides if overrides is None else overrides)]
-        folder = []
-        if self.config_dir:
-            folder = ["--config-dir", self.config_dir]
-        return [
-            *folder,
-            *self.shows,
-            *(["--multirun"] if self.multirun and not self.shows else []),
-            *words,
-        ]
 
 
-def arguments(
-    words: Sequence[str], multirun: bool = False, shows: Sequence[str] = (), folder: str = ""
-) -> Arguments:
+def arguments(words: Sequence[str], multirun: bool = False) -> Arguments:
     """The arguments of key=value words; `key=value` of an experiment's field becomes
     `experiment.key=value`.
 
     Raises SettingError for words that are no overrides, and for keys that cannot be set here.
     """
-    if folder:
-        files.add(folder)
     for word in words:
         _check_word(word)
     launcher = tuple(word for word in words if _is_hydras(word))
     own = [word for word in words if not _is_hydras(word)]
-    return Arguments(tuple(qualified(own)), multirun, launcher, tuple(shows), folder)
+    return Arguments(tuple(qualified(own)), multirun, launcher)
 
 
 def _is_hydras(word: str) -> bool:
