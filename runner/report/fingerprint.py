@@ -8,7 +8,6 @@ syntax tree counts, so that a comment changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +52,10 @@ def fingerprint(
     settings = {key: value for key, value in manifest.items() if key not in NOT_PART}
     read = [*sorted(files), *map(archive_of, experiment.reads)]
     sums = [sha256(path) for path in read if path is not None]
-    shared = [*(RUNNER / name for name in PACKAGES), REFERENCE]
-    code = [_content(package_files(type(experiment))), *map(_folder, shared)]
-    return digest([measured, settings, str(experiment), code, sums])
+    code = []
+    for path in code_files(type(experiment)):
+        code.append([path.name, tree_of(path) if path.suffix == ".py" else sha256(path)])
+    return digest([measured, settings, str(experiment), sorted(code), sums])
 
 
 def archive_of(experiment: str) -> Path | None:
@@ -66,20 +66,10 @@ def archive_of(experiment: str) -> Path | None:
     return None
 
 
-def package_files(experiment: type[Experiment]) -> list[Path]:
-    """Files of the package that an experiment is in, and the modules next to it."""
-    found = [path for path in package_of(experiment.__module__) if path.suffix in SOURCES]
-    return [*found, *(RUNNER.parent / "experiments").glob("*.py")]
-
-
-@cache
-def _folder(path: Path) -> str:
-    return _content(p for p in path.rglob("*") if p.suffix in SOURCES)
-
-
-def _content(paths: Iterable[Path]) -> str:
-    return digest(sorted([path.name, _digest(path)] for path in paths))
-
-
-def _digest(path: Path) -> str:
-    return tree_of(path) if path.suffix == ".py" else sha256(path)
+def code_files(experiment: type[Experiment]) -> list[Path]:
+    """Files that decide what a report says and how it looks: of the package that an experiment is
+    in, of the modules next to it, and of the packages that make reports."""
+    found = [*package_of(experiment.__module__), *(RUNNER.parent / "experiments").glob("*.py")]
+    for folder in (*(RUNNER / name for name in PACKAGES), REFERENCE):
+        found += folder.rglob("*")
+    return [path for path in found if path.suffix in SOURCES]

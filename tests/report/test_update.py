@@ -15,12 +15,13 @@ import pytest
 
 from runner.contract import Analysis, Claim, Experiment, SettingError, grid, report_only
 from runner.report import figures, update
-from runner.report.fingerprint import _content, archive_of, package_files
+from runner.report.fingerprint import archive_of, code_files
 from runner.report.output.manifest import SUMS, read_manifest, write
 from runner.report.output.page import Page
 from runner.run.checks import check_store
 from runner.run.config.experiment import preview
 from runner.run.execute import run
+from runner.store.code import tree_of
 from runner.store.job import Job
 from tests import ROOT, contents
 from tests.errors import refusal
@@ -166,7 +167,7 @@ def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp
 def test_a_new_cell_and_changed_code_make_the_report_again(job, monkeypatch):
     run(Job("demo", Demo(), 43, job.outputs))
     assert first_line(job) == "" and first_line(job) == "unchanged"
-    monkeypatch.setattr("runner.report.fingerprint._content", lambda paths: "other code")
+    monkeypatch.setattr("runner.report.fingerprint.code_files", lambda experiment: [])
     assert first_line(job) == ""
 
 
@@ -186,11 +187,11 @@ def test_a_report_depends_on_the_package_of_its_experiment(tmp_path, monkeypatch
         (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "mine" / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    paths = package_files(import_module("mine.settings").Mine)
+    paths = code_files(import_module("mine.settings").Mine)
     inside = [path for path in paths if path.is_relative_to(tmp_path)]
     assert {path.relative_to(tmp_path / "mine").as_posix() for path in inside} == set(modules)
     assert {path.name for path in paths} - {path.name for path in inside} >= {"printed.py"}
-    ours = {path.name for path in package_files(type(preview("ws_bound")))}
+    ours = {path.name for path in code_files(type(preview("ws_bound")))}
     assert {"values.py", "flatness.py", "ws_bound.md"} <= ours and "exp5.md" not in ours
 
 
@@ -262,7 +263,7 @@ def test_a_report_is_made_without_reading_its_folder(job, monkeypatch):
 def test_a_comment_changes_no_fingerprint_and_code_does(tmp_path):
     path = tmp_path / "report.py"
     path.write_text('"""Words."""\nLIMIT = 1.1\n')
-    before = _content([path])
+    before = tree_of(path)
     for text, same in (('"""Others."""\n# why\nLIMIT = 1.1\n', True), ("LIMIT = 1.2\n", False)):
         path.write_text(text)
-        assert (_content([path]) == before) == same
+        assert (tree_of(path) == before) == same
