@@ -1,17 +1,13 @@
-"""Text of reports: tables of Markdown, counts of verdicts, sentences."""
+"""Text of reports: counts of verdicts, sentences."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from runner.report.answers.rows import Row
 from runner.report.answers.tones import COUNTED
 from runner.stats.score import has_one_digit
-
-MOST_ROWS = 60
-"""Rows of a table; the rest is in the CSV files."""
 
 
 def sentence(text: str) -> str:
@@ -40,26 +36,6 @@ def _farthest(rows: Sequence[Row]) -> str:
         return ""
     row = max(measured, key=lambda row: row.margins)
     return f"{row.what}: {row.measured}, published {row.published} ({row.margins:.2f})"
-
-
-def markdown_table(
-    heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]], lead: str = ""
-) -> str:
-    """A heading and a table below it, after a lead; '' without rows."""
-    cells = [[*map(_cell, row)] for row in rows]
-    if not cells:
-        return ""
-    lines = [f"## {heading}", "", *([lead, ""] if lead else [])]
-    for line in (columns, ["---"] * len(columns), *cells[:MOST_ROWS]):
-        lines.append(f"| {' | '.join(line)} |")
-    if len(cells) > MOST_ROWS:
-        lines += ["", f"{len(cells) - MOST_ROWS} more rows are in the CSV files."]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    """A text in one line, with what a table would read as markup escaped."""
-    return re.sub(r"([|]|(?<=[{,])[*])", r"\\\1", " ".join(text.split()))
 
 
 def counts_of(rows: Iterable[Row]) -> str:

@@ -15,7 +15,7 @@ from runner.report.answers.findings import Failures
 from runner.report.answers.formatting import counts_of, one_digit, place_rows, sentence
 from runner.report.answers.rows import Record, Row, criterion_of, read_table, rows_of, shown
 from runner.report.answers.scope import Scope
-from runner.report.answers.tones import COUNTED, in_order
+from runner.report.answers.tones import in_order
 from runner.report.collect import measuring
 from runner.report.output.commands import figure_commands, settings_words
 from runner.report.output.listing import Listing
@@ -25,8 +25,6 @@ VECTOR = ("pdf", "svg")
 """Formats of a figure next to PNG."""
 MOST_TESTS = 200
 """Rows of the statistics that a page shows."""
-LISTED = (*COUNTED, "not comparable")
-"""Verdicts of the rows that report.md lists, in their order; all others are counted."""
 
 
 @dataclass(frozen=True)
@@ -335,10 +333,3 @@ def _shown(value: Any) -> str:
     if value is None or value in ("", "nan") or value != value:
         return ""
     return shown(value, 4) if isinstance(value, float) else str(value)
-
-
-def listed(rows: Sequence[Row]) -> list[Row]:
-    """The rows that report.md lists, the worst verdict first."""
-    return sorted(
-        (row for row in rows if row.verdict in LISTED), key=lambda row: LISTED.index(row.verdict)
-    )

@@ -3,6 +3,7 @@ Pages are self-contained; nothing that a user wrote can run."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import attrgetter
@@ -11,15 +12,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.contract import seeds_line
-from runner.report.answers.formatting import markdown_table
 from runner.report.answers.rows import Row
-from runner.report.answers.tones import MEANINGS, tone
-from runner.report.output.listing import Listing
-from runner.report.output.page import listed
+from runner.report.answers.tones import COUNTED, MEANINGS, tone
 
 TEMPLATES = Path(__file__).parent / "templates"
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 """Tone of a verdict -> the sign in front of its word."""
+LISTED = (*COUNTED, "not comparable")
+"""Verdicts of the rows that report.md lists; all others are counted."""
 
 
 @cache
@@ -34,17 +34,16 @@ def _environment(html: bool) -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    about: dict[str, Any] = {"table": markdown_table, "listing": _listing, "rows": _rows}
-    about["listings"] = _listings
-    if html:
-        about = {"style": _asset("site.css"), "script": _asset("site.js"), "markdown": markdown}
-        about |= {
-            "signs": SIGNS,
-            "meanings": MEANINGS,
-            "tone": tone,
-            "seeds_line": seeds_line,
-        }
-    environment.globals.update(about)
+    environment.filters |= {"cell": _cell, "listed": _listed}
+    environment.globals |= {
+        "style": _asset("site.css"),
+        "script": _asset("site.js"),
+        "markdown": markdown,
+        "signs": SIGNS,
+        "meanings": MEANINGS,
+        "tone": tone,
+        "seeds_line": seeds_line,
+    }
     return environment
 
 
@@ -54,21 +53,18 @@ def render(template: str, **about: Any) -> str:
     return str(environment.get_template(template).render(**about))
 
 
-def _listing(heading: str, lines: Sequence[str]) -> str:
-    """A heading and a list of Markdown; "" without lines."""
-    return "\n".join([f"## {heading}", "", *(f"- {line}" for line in lines)]) if lines else ""
+def _cell(text: str) -> str:
+    """A text in one line, with what a table of Markdown would read as markup escaped."""
+    return re.sub(r"([|]|(?<=[{,])[*])", r"\\\1", " ".join(text.split()))
 
 
-def _listings(tables: Sequence[Listing]) -> str:
-    """Further tables, one below the other."""
-    made = (markdown_table(one.heading, one.columns, one.rows, one.lead) for one in tables)
-    return "\n".join(made)
-
-
-def _rows(heading: str, columns: Mapping[str, str], rows: Sequence[Row]) -> str:
-    """A table of Markdown with the rows that are listed. columns: head -> attribute of a row."""
-    values = attrgetter(*columns.values())
-    return markdown_table(heading, list(columns), map(values, listed(rows)))
+def _listed(rows: Sequence[Row], columns: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """The values of the rows that report.md lists, the worst verdict first. columns: head ->
+    attribute of a row."""
+    worst_first = sorted(
+        (row for row in rows if row.verdict in LISTED), key=lambda row: LISTED.index(row.verdict)
+    )
+    return list(map(attrgetter(*columns.values()), worst_first))
 
 
 def _asset(name: str) -> Any:
