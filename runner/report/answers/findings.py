@@ -143,9 +143,6 @@ def ask(material: Material, failures: Failures) -> Findings:
     judged = shown
     if material.judged is not material.shown:
         judged = _analysis(material.judged, failures)
-    no_notes: list[str] = []
-    no_documents: Mapping[str, str] = {}
-    no_figures: Figures = {}
     claims, scorecard = _verdicts(judged, material, failures)
     if material.replication is not None:
         again = _verdicts(_analysis(material.replication, failures), material, failures)
@@ -155,10 +152,10 @@ def ask(material: Material, failures: Failures) -> Findings:
         stats=_statistics_table(judged, material.scope, failures),
         claims=claims,
         scorecard=scorecard,
-        notes=failures.guard("notes", lambda: [str(note) for note in judged.notes()], no_notes),
-        documents=failures.guard("documents", judged.documents, no_documents),
-        figures=failures.guard("figures", shown.figures, no_figures),
-        captions=failures.guard("captions", shown.captions, no_documents),
+        notes=failures.guard("notes", lambda: [str(note) for note in judged.notes()], []),
+        documents=failures.guard("documents", judged.documents, {}),
+        figures=failures.guard("figures", shown.figures, {}),
+        captions=failures.guard("captions", shown.captions, {}),
         paper=material.shown.experiment.paper,
     )
 
