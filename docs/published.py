@@ -13,10 +13,9 @@ import pandas as pd
 from scipy.stats import spearmanr, wilcoxon
 
 from runner import results
-from runner.report.answers.papers import known_papers
+from runner.report.answers.papers import bibtex, known_papers
 from runner.report.answers.summary import Answers, mean_of
 from runner.report.answers.tones import COUNTED
-from runner.report.output.citation import bibtex
 from runner.report.output.manifest import read_manifest
 from runner.stats.numbers import WAYS
 from runner.stats.score import has_one_digit

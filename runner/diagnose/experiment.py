@@ -18,11 +18,10 @@ from runner.diagnose.settings import PARTS as NAMES, Request
 from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_randomness, snapshots
 from runner.report.answers.findings import Failures
 from runner.report.answers.judged import Judged
-from runner.report.collect import Collection, Missing
+from runner.report.collect import Collection, Missing, Place
 from runner.report.output.manifest import PAGE
 from runner.report.output.record import record_of
 from runner.report.output.write import Report
-from runner.report.place import Place
 from runner.run.execute import measure
 from runner.run.guest import seed_streams
 from runner.run.progress import Progress

@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.contract import SettingError, short
 from runner.report.answers.judged import Judged
-from runner.report.collect import Collection, collect
+from runner.report.collect import Collection, Protocol, collect
 from runner.report.fingerprint import fingerprint
 from runner.report.output.draw import FORMATS
 from runner.report.output.manifest import (
@@ -34,7 +34,6 @@ from runner.report.output.write import (
     write_manifest,
     write_page,
 )
-from runner.report.place import Protocol
 from runner.store import tables
 from runner.store.archive import where_published
 from runner.store.costs import a_seed

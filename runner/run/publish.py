@@ -15,8 +15,8 @@ from pathlib import Path
 
 from runner.contract import Cell, SettingError, quoted
 from runner.files import is_listed, locked, remove, sweep, write_bytes
+from runner.report.collect import place_of
 from runner.report.output.manifest import NAME as MANIFEST, is_published, read_manifest, to_bytes
-from runner.report.place import place_of
 from runner.run.command_line import Call
 from runner.run.config.jobs import build_jobs, protocol
 from runner.run.config.overrides import arguments

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from runner.report.answers import papers
-from runner.report.output.citation import bibtex
+from runner.report.answers.papers import bibtex
 from runner.report.output.page import Page
 from runner.report.output.start import write_overview
 

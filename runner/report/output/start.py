@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from runner.contract import natural
-from runner.report.answers.papers import known_papers
+from runner.report.answers.papers import bibtex, known_papers
 from runner.report.answers.rows import ALL
-from runner.report.output.citation import bibtex
 from runner.report.output.manifest import read_manifest, write
 from runner.report.output.page import Page
 from runner.report.output.rendering import render

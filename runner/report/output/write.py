@@ -22,13 +22,12 @@ from runner.files import is_listed, remove
 from runner.report.answers.certificates import certificate_lines, not_certified
 from runner.report.answers.findings import Failures, Findings, Material, ask
 from runner.report.answers.formatting import counts_line
-from runner.report.answers.papers import known_papers
+from runner.report.answers.papers import bibtex, known_papers
 from runner.report.answers.rows import ALL, JSON_COLUMNS, Row, rows_of
 from runner.report.answers.scope import Scope
 from runner.report.answers.summary import PARTIAL, summary, summary_path
 from runner.report.answers.tones import OF_NUMBERS
 from runner.report.figures.captions import outcome_on
-from runner.report.output.citation import bibtex
 from runner.report.output.draw import Gallery
 from runner.report.output.listing import Listing
 from runner.report.output.manifest import (
