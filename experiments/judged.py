@@ -40,7 +40,7 @@ class JudgedAnalysis(Analysis):
 
     def compared(self) -> Tables:
         """The tables that printed numbers read, with what the scorecard must know of their
-        columns (`runner.stats.measured.FACTS`)."""
+        columns (`runner.stats.score.FACTS`)."""
         return self.judged()
 
     def measured(self) -> pd.DataFrame | None:

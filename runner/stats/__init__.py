@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.contract.records import TESTS, About, Statistic
+from runner.contract.records import About, Statistic
 from runner.stats.fits import linear, log_linear, summary
 from runner.stats.rows import read_statements
-from runner.stats.tests import Shift, correct, holm, mann_whitney, spearman, wilcoxon
+from runner.stats.tests import correct, holm, mann_whitney, spearman, wilcoxon
 
 if TYPE_CHECKING:
     from runner.stats.statements import judge
 
 __all__ = [
-    "TESTS",
     "About",
-    "Shift",
     "Statistic",
     "correct",
     "holm",

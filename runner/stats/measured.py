@@ -12,11 +12,10 @@ from runner.stats.intervals import NAN
 from runner.stats.numbers import VALUE_COLUMNS
 from runner.stats.quantities import Functions, Reader, parts_of, rows_of
 from runner.stats.rows import RowError, check_query
+from runner.stats.score import FACTS
 from runner.stats.statements import SAME
 
 READ = ["metric", "table", "where", "quantity"]
-FACTS = ("paired", "rounding_std", "rounding_df", "image_variance", "image_df")
-"""What a table can say of a column X, in a column "X paired" and so on (`scorecard`)."""
 PAIRED = "paired"
 """Column of a table: networks, data and order are the paper's own, trained ones too, so that every
 printed digit may be found (`runner.stats.scorecard`)."""

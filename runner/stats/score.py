@@ -4,9 +4,8 @@ what the equivalence tests of `runner.stats.intervals` say of the two."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from runner.contract.records import column
 from runner.stats.intervals import (
@@ -26,7 +25,22 @@ from runner.stats.intervals import (
 from runner.stats.numbers import NAN, ROUNDING, Printed
 from runner.stats.over_seeds import only_so_many
 
-Row = Mapping[str, Any]
+FACTS = ("paired", "rounding_std", "rounding_df", "image_variance", "image_df")
+"""What is known of a measured value, where it is (`scorecard`)."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Our value of one seed. keys: as canonical text; the others: `FACTS`."""
+
+    keys: Mapping[str, str]
+    seed: int
+    value: float
+    paired: bool = False
+    rounding_std: float = NAN
+    rounding_df: float = NAN
+    image_variance: float = NAN
+    image_df: float = NAN
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,7 @@ class Score:
 
 def score_of(
     paper: Printed,
-    matching: Sequence[Row],
+    matching: Sequence[Measured],
     reason: str = "",
     ambiguous: str = "",
     missing: str = "",
@@ -131,7 +145,7 @@ def score_of(
     )
     if not matching:
         return score
-    ours = Sample.of([value["value"] for value in matching])
+    ours = Sample.of(one.value for one in matching)
     target = paper.mean
     if math.isnan(paper.mean):
         target = paper.bound
@@ -143,8 +157,7 @@ def score_of(
         ratio=ours.mean / target if target else NAN,
         difference=ours.mean - target,
     )
-    seeds = {value["seed"] for value in matching}
-    if len(seeds) < len(matching):
+    if len({one.seed for one in matching}) < len(matching):
         ambiguous = "several measured values for one seed: the key columns do not tell them apart"
     reason = reason or paper.not_comparable
     constructed = _constructed(paper, matching)
@@ -168,10 +181,10 @@ def score_of(
     return replace(score, verdict=verdict, reason=joined(lost, score.reason), seeds_needed=needed)
 
 
-def _constructed(paper: Printed, matching: Sequence[Row]) -> str:
+def _constructed(paper: Printed, matching: Sequence[Measured]) -> str:
     """Why a row could not have come out otherwise; "" where it could."""
     may_be_zero = paper.mean == 0 or math.isnan(paper.mean)
-    measured = [value["value"] for value in matching if not math.isnan(value["value"])]
+    measured = [one.value for one in matching if not math.isnan(one.value)]
     if not paper.constructed and may_be_zero and not any(measured):
         return "an exact zero of the code"
     return paper.constructed
@@ -197,19 +210,19 @@ NO_MORE = "the scatter of the probes contains both answers, and there are no mor
 PAIRED_EXACT = "paired: same networks and images, nothing random is left"
 
 
-def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -> Score:
+def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Measured]) -> Score:
     """Against a printed mean. Of fewer seeds than the paper's the networks are not the same."""
     std = paper.std
     if math.isnan(paper.std):
         std = paper.results_std
     theirs = Sample.printed(paper.mean, std, paper.n)
     margin = _margin(paper)
-    variance = _mean(matching, "image_variance")
-    image_df = _mean(matching, "image_df")
+    variance = _mean(one.image_variance for one in matching)
+    image_df = _mean(one.image_df for one in matching)
     rounding = NAN
     if ours.n == paper.n:
-        rounding = _mean(matching, "rounding_std")
-    pairs = _mean(matching, "rounding_df")
+        rounding = _mean(one.rounding_std for one in matching)
+    pairs = _mean(one.rounding_df for one in matching)
     if math.isnan(rounding):
         images = None
         if variance > 0:
@@ -222,7 +235,7 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
         compared = paired(ours, theirs, margin, Variance(rounding**2, _df(pairs)))
         reasons = [PAIRED if rounding > 0 else PAIRED_EXACT]
     verdict = compared.outcome
-    if all(value.get("paired") in ("true", "1") for value in matching):
+    if all(one.paired for one in matching):
         if _every_digit(paper, ours):
             verdict = "exact match"
             reasons = ["every printed digit"]
@@ -330,12 +343,10 @@ def z_of(difference: Difference, rounding: float) -> float:
     return difference.value / math.hypot(difference.error, printed)
 
 
-def _mean(matching: Sequence[Row], column: str) -> float:
-    """Mean of a numeric column of the matching rows; NaN where a row lacks it."""
-    texts = [m.get(column, "") for m in matching]
-    if texts and all(texts):
-        return math.fsum(float(t) for t in texts) / len(texts)
-    return NAN
+def _mean(values: Iterable[float]) -> float:
+    """The mean of values, NaN where one is missing."""
+    known = list(values)
+    return math.fsum(known) / len(known)
 
 
 def yes(holds: bool) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.stats.intervals import NAN, joined
 from runner.stats.numbers import BIBLIOGRAPHIC, VALUE_COLUMNS, published, text_of
-from runner.stats.score import Score, score_of, yes
+from runner.stats.score import FACTS, Measured, Score, score_of, yes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ def scorecard(
     keys = [column for column in reference.columns if column not in VALUE_COLUMNS]
     shared = [column for column in keys if column in measured.columns]
     absent = [key for key in keys if key not in shared and key not in BIBLIOGRAPHIC]
-    values = _measured_rows(measured)
+    values = [_measured(row, shared) for row in measured.to_dict("records")]
     matched = [_matching(row, values, shared) for row in rows]
     ambiguous = _ambiguous(rows, shared, absent)
     scores = []
@@ -76,25 +76,23 @@ def _texts(row: Mapping[Any, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in row.items()}
 
 
-def _measured_rows(measured: pd.DataFrame) -> list[dict[str, Any]]:
-    """The measured rows, their keys as text."""
-    rows = []
-    for row in measured.to_dict("records"):
-        texts: dict[str, Any] = {str(key): text_of(value) for key, value in row.items()}
-        rows.append(texts | {"value": float(row["value"])})
-    return rows
+def _measured(row: Mapping[Any, Any], shared: Sequence[str]) -> Measured:
+    """A measured value, its keys as text."""
+    facts = {fact: text_of(row[fact]) for fact in FACTS if fact in row}
+    paired = facts.pop("paired", "") in ("true", "1")
+    numbers = {fact: float(text or "nan") for fact, text in facts.items()}
+    keys = {key: text_of(row[key]) for key in shared}
+    return Measured(keys, int(row["seed"]), float(row["value"]), paired, **numbers)
 
 
-def _matching(row: Row, values: Sequence[Row], shared: Sequence[str]) -> list[Row]:
+def _matching(row: Row, values: Sequence[Measured], shared: Sequence[str]) -> list[Measured]:
     """The measured rows that agree with a reference row on every shared key that it has."""
     wanted = {key: text_of(row[key]) for key in shared if row[key].strip()}
-    return [value for value in values if wanted.items() <= value.items()]
+    return [one for one in values if wanted.items() <= one.keys.items()]
 
 
-def _by_seed(row: Row) -> tuple[int, float | None]:
-    """(seed, value) of a measured row."""
-    value = row["value"]
-    return int(float(row["seed"])), float(f"{value:.9g}") if math.isfinite(value) else None
+def _by_seed(one: Measured) -> tuple[int, float | None]:
+    return one.seed, float(f"{one.value:.9g}") if math.isfinite(one.value) else None
 
 
 def _ordered(rows: Sequence[Row], scores: Sequence[Score]) -> list[Score]:
@@ -128,7 +126,7 @@ def _in_order(score: Score, group: Sequence[Score], signed: bool) -> Score:
 def _repeated(
     rows: Sequence[Row],
     keys: Sequence[str],
-    matched: Sequence[Sequence[Row]],
+    matched: Sequence[Sequence[Measured]],
     scores: Sequence[Score],
 ) -> list[Score]:
     """The scores, with a word where the values are those of an earlier row: they share networks or
@@ -136,7 +134,7 @@ def _repeated(
     seen: dict[tuple[Any, ...], str] = {}
     said = []
     for row, matching, score in zip(rows, matched, scores, strict=True):
-        values = (row["metric"], *sorted((value["seed"], value["value"]) for value in matching))
+        values = (row["metric"], *sorted((one.seed, one.value) for one in matching))
         if values in seen and score.n > 1 and score.equivalence:
             shared = f"the same values as {seen[values]}: no independent row"
             score = replace(score, reason=joined(score.reason, shared))

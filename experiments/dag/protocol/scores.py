@@ -27,7 +27,7 @@ from experiments.dag.protocol.summary import (
 from runner.contract import Tables
 from runner.report.answers.reference import numbers_of
 from runner.stats.intervals import FEWEST_SEEDS
-from runner.stats.measured import FACTS
+from runner.stats.score import FACTS
 from runner.stats.tables import chosen, groups
 from runner.training.streams import PUBLISHED_SEEDS
 
@@ -159,7 +159,7 @@ def with_rounding(own: pd.DataFrame, repeated: pd.DataFrame, keys: Sequence[str]
 
 
 def with_columns(table: pd.DataFrame, known: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """The table with what is known of its columns, "X paired" and so on (`measured.FACTS`).
+    """The table with what is known of its columns, "X paired" and so on (`score.FACTS`).
 
     known: rows by metric, which is the name of a column, keys and seed.
     """
