@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import SupportsIndex
 
 import torch
@@ -47,21 +48,6 @@ _KNOWN = ("not implemented", "differentiate twice", "double backward")
 
 
 @contextmanager
-def first_derivatives(where: str) -> Iterator[None]:
-    """Turns torch's error while a loss is differentiated into an EvaluationError."""
-    with _derivatives(EvaluationError, "gradient", where):
-        yield
-
-
-@contextmanager
-def second_derivatives(where: str) -> Iterator[None]:
-    """Turns torch's error while a gradient is differentiated into a NoSecondDerivative that says
-    what to do."""
-    with _derivatives(NoSecondDerivative, "second derivative", where):
-        yield
-
-
-@contextmanager
 def _derivatives(kind: type[MeasurementError], what: str, where: str) -> Iterator[None]:
     try:
         yield
@@ -75,6 +61,13 @@ def _derivatives(kind: type[MeasurementError], what: str, where: str) -> Iterato
                 f"{_advice(where, error)}"
             )
         raise kind(text) from error
+
+
+first_derivatives = partial(_derivatives, EvaluationError, "gradient")
+"""Turns torch's error while a loss is differentiated into an EvaluationError."""
+second_derivatives = partial(_derivatives, NoSecondDerivative, "second derivative")
+"""Turns torch's error while a gradient is differentiated into a NoSecondDerivative that says what
+to do."""
 
 
 def _advice(where: str, error: Exception) -> str:

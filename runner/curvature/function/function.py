@@ -117,7 +117,7 @@ class Function:
             fixed = self.seed is not None
             self._fuses = cells and not fixed and bool(torch.backends.mkldnn.enabled)
             try:
-                with torch.inference_mode(False), random_state(), measurable(self.module):
+                with torch.inference_mode(False), random_state(), measurable(self._modules):
                     yield
             finally:
                 self._modules = []

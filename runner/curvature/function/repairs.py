@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,8 +17,8 @@ from runner.curvature.basics.precision import full_precision
 
 
 @contextmanager
-def measurable(root: nn.Module) -> Iterator[None]:
-    """While inside, everything has a second derivative and runs once, in Python.
+def measurable(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """While inside, everything of these modules has a second derivative and runs once, in Python.
 
     Attention uses the math kernel, MultiheadAttention and TransformerEncoderLayer not their fast
     path, recurrent layers not their fused kernels, torch.compile is off, checkpoints keep what they
@@ -30,7 +30,7 @@ def measurable(root: nn.Module) -> Iterator[None]:
         fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
-        if any(isinstance(m, nn.RNNBase) for m in root.modules()):
+        if any(isinstance(m, nn.RNNBase) for m in modules):
             for library in map(vars(torch.backends).__getitem__, ("cudnn", "mkldnn")):
                 stack.callback(setattr, library, "enabled", library.enabled)
                 library.enabled = False
