@@ -164,7 +164,7 @@ def test_what_is_stored_besides_would_move_verdicts(tmp_path):
     """The test above can fail: judged with the copies, statements come out otherwise."""
     job = published_job("phi_block_diagonal", tmp_path / "grown")
     grow(job, list(collected(job).cells))
-    material = collected(job).material(None)
+    material = collected(job).material
     shown, judged = (
         analyse(job.experiment, part.tables).claims() for part in (material.shown, material.judged)
     )
