@@ -1,5 +1,7 @@
 """Printed numbers compared again with published cells have their published scores."""
 
+import re
+
 import pandas as pd
 import pytest
 
@@ -7,6 +9,7 @@ from experiments.printed import statements
 from runner.report.answers.reference import numbers_of
 from runner.run.config.files import experiment_names
 from runner.stats.verdict_table import verdicts
+from tests import DOCS
 from tests.experiments.published_numbers import alike, differences, material_of
 from tests.experiments.verdicts import rows
 from tests.slow import daily
@@ -27,29 +30,34 @@ def test_every_number_says_how_it_is_read(name):
     assert (rows[["table", "quantity"]] != "").all(axis=None)
 
 
-@pytest.mark.usefixtures("published")
-def test_exported_tables_and_rows_alone_give_the_published_verdicts(published, tmp_path):
-    """What `hess-run judge` reads, without store and experiment: two statements, and a table of
-    numbers of another paper."""
+def test_exported_tables_and_rows_alone_give_the_published_statements(published, tmp_path):
+    """What `hess-run judge` reads, without store and experiment."""
     told = ("damping", "closed_form_in_training")
     said = [statements("scalar_spectrum")[name] for name in told]
-    found = verdicts(said, None, exported("scalar_spectrum", tmp_path))
+    tables = material_of("scalar_spectrum", tmp_path).judged.analysis().compared()
+    for table, found in tables.items():
+        found.to_csv(tmp_path / f"{table}.csv", index=False)
     before = {row["name"]: row for row in rows(published / "scalar_spectrum" / "claims.csv")}
-    for now in found.to_dict("records"):
+    for now in verdicts(said, None, read(tmp_path)).to_dict("records"):
         claim = before[now["row"]]
         assert (now["verdict"], now["reason"]) == (claim["verdict"], claim["detail"])
         assert alike(claim["statistic"], now["value"])
-    found = verdicts([], numbers_of("exp4_diamond").read(), exported("exp4_diamond", tmp_path))
+
+
+def test_the_tables_of_the_guide_give_the_published_numbers(published, tmp_path, monkeypatch):
+    text = (DOCS / "statements.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"## Our verdicts again.*?```python\n(.*?)```", text, re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})
+    found = verdicts([], numbers_of("exp4_diamond").read(), read(tmp_path / "tables"))
     scores = rows(published / "exp4_diamond" / "scorecard.csv")
     for score, now in zip(scores, found.to_dict("records"), strict=True):
         assert (now["verdict"], now["reason"]) == (score["verdict"], score["reason"])
         assert alike(score["measured_mean"], now["value"])
 
 
-def exported(name, folder):
-    """The tables that rows of an experiment read, through CSV files."""
-    tables = {}
-    for table, found in material_of(name, folder).judged.analysis().compared().items():
-        found.to_csv(folder / f"{table}.csv", index=False)
-        tables[table] = pd.read_csv(folder / f"{table}.csv")
-    return tables
+def read(folder):
+    """The tables of a folder, of the paper's seeds."""
+    tables = {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
+    by_seed = {name: table for name, table in tables.items() if "seed" in table}
+    return {name: table[table["seed"].between(42, 46)] for name, table in by_seed.items()}
