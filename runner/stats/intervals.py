@@ -186,13 +186,6 @@ class Difference:
         """Of `value` and `error`, on the scale of what is compared."""
         return 1.0 if math.isnan(self.ratio_to) else self.ratio_to
 
-    @property
-    def z(self) -> float:
-        """value / error; NaN without an error above zero."""
-        if self.error > 0:
-            return self.value / self.error
-        return NAN
-
     def interval(self, level: float) -> tuple[float, float]:
         """Of the true difference, by Student's t with the Welch–Satterthwaite degrees of
         freedom."""
