@@ -29,6 +29,7 @@ class Parameters:
 
     noun = "group"
     calls: Mapping[str, int] = {}
+    first_calls: Mapping[str, int] = {}
 
     def __init__(self, module: nn.Module, groups: GroupSpec | None) -> None:
         found = parameter_groups(module, groups)
@@ -109,6 +110,8 @@ class Perturbations:
             raise MeasurementError("the module has no layer with parameters: name layers=[...]")
         self.calls: Counter[str] = Counter()
         """Of the layers, in the last evaluation."""
+        self.first_calls: Counter[str] = Counter()
+        """In the first batch."""
         self.places: dict[str, Perturbed] = {}
         self.values: Values = {}
         self.groups: dict[str, slice] = {}
@@ -160,6 +163,7 @@ class Perturbations:
         first."""
         if not whole:
             raise MeasurementError(f"none of the layers {some(self.picks)} is called: name others")
+        self.first_calls = Counter(name.partition("#")[0] for name in whole)
         found: dict[str, Perturbed] = {}
         for record, count in fewer():
             for name in whole.keys() - found.keys():

@@ -125,6 +125,8 @@ class Weigher:
             for piece, layout in self._evaluated(batch):
                 self.losses.append(self._value(point, piece))
                 calls = self.function.variables.calls
+                if len(self.data.counts) == 1:  # its pieces are evaluated where it is large
+                    calls = self.function.variables.first_calls
                 waiting.append(WholeBatch(piece, layout, self.losses[-1], calls))
                 if cut or (len(self.losses) > 1 and not self.by_batch):
                     for one in waiting:

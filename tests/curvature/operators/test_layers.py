@@ -221,6 +221,19 @@ def test_a_batch_is_not_cut_where_its_parts_have_other_calls(seed):
     assert relative(cut.dense(), LayerOperator(module, CROSS, given, ["a"]).dense()) < 1e-6
 
 
+def by_chunks(m, t):
+    """Whose pieces of fewer examples have one call each."""
+    hidden = [torch.tanh(m.a(chunk)).expand(40, -1, -1).mean(0) for chunk in t.split(32)]
+    return torch.cat([m.c(m.b(h)) for h in hidden])
+
+
+def test_a_batch_of_which_pieces_alone_are_evaluated_is_not_cut_there_either():
+    module, given = own(by_chunks), (x(96, 6), classes(96))
+    with pytest.warns(RuntimeWarning, match="however it is cut"):
+        cut = LayerOperator(module, CROSS, given, ["a"], memory_budget=3000)
+    assert relative(cut.dense(), LayerOperator(module, CROSS, given, ["a"]).dense()) < 1e-12
+
+
 def test_other_numbers_of_calls_are_named_in_parts_and_accepted_in_other_batches():
     with refusal(r"layer 'a' has 3 calls for a batch and 1 for a part of it"):
         LayerOperator(own(by_rows), CROSS, [(X, Y), (X[:3], Y[:3])])
