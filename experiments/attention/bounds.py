@@ -50,8 +50,7 @@ def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     """Largest spectral norm of a block H_k^{(i1,i2)} over all outputs, by case k = 1..4: (..., 4);
     NaN for no block."""
     d, n = x.shape[-2:]
-    hessians = att.output_hessians(x, w, v)
-    by_rows = hessians.unflatten(-1, (n, d))
+    by_rows = att.output_hessians(x, w, v).unflatten(-1, (n, d))
     blocks = by_rows.unflatten(-3, (n, d)).transpose(-3, -2)
     norms = torch.linalg.matrix_norm(blocks, 2)  # (..., i0, j0, i1, i2)
     same = torch.eye(n, dtype=torch.bool)
@@ -160,8 +159,7 @@ class Bound:
 
     def printed(self, n: int, d: int, r: float) -> float:
         """The printed constant."""
-        size = (n * d) ** self.size_power
-        return self.factor * size * r**self.power
+        return self.factor * (n * d) ** self.size_power * r**self.power
 
 
 BOUNDS: dict[str, Bound] = {
@@ -229,8 +227,7 @@ def scale_to_norm(matrix: Tensor, norm: float) -> Tensor:
 def point_value(name: str, x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
     """Left-hand side of a bound at a point, (...): the largest over all indices."""
     bound = BOUNDS[name]
-    value = VALUES[bound.value]
-    return bound.size(value(x, w, v, b))
+    return bound.size(VALUES[bound.value](x, w, v, b))
 
 
 def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:

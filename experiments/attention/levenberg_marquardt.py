@@ -81,10 +81,8 @@ class _State:
         self.x = start.clone()
         self.f = problem.value(start).square().sum(-1)
         self.normal, self.slope = self._linearised(start)
-        diagonal = self.normal.diagonal(dim1=-2, dim2=-1)
-        largest = diagonal.amax(-1)
-        tiny = torch.finfo(start.dtype).tiny
-        self.lam = DAMPING * largest.clamp_min(tiny)
+        largest = self.normal.diagonal(dim1=-2, dim2=-1).amax(-1)
+        self.lam = DAMPING * largest.clamp_min(torch.finfo(start.dtype).tiny)
         self.first = self.lam.clone()
         self.growth = torch.full_like(self.lam, 2.0)
         self.steps = torch.zeros(len(start), dtype=torch.long)
@@ -169,7 +167,6 @@ def polished(problem: LeastSquares, points: Tensor) -> Tensor:
         residuals = problem.value(trial)
         after = residuals.square().sum(-1)
         better = after < square
-        column = better.unsqueeze(-1)
-        best = torch.where(column, trial, best)
+        best = torch.where(better.unsqueeze(-1), trial, best)
         square = torch.where(better, after, square)
     return best

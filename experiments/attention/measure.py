@@ -137,16 +137,14 @@ def draw(
         tokens = _rank_one(d, n, count, generator)
         column = common[:, :, :1]
         scores = column @ column.mT
-        values = column @ _rank_one(1, d, count, generator)
-        raw = [common, tokens, scores, values]
+        raw = [common, tokens, scores, column @ _rank_one(1, d, count, generator)]
     else:
         shapes = ((d, n), (d, n), (d, d), (d, d))
         raw = [_normal(generator, count, *shape) for shape in shapes]
     x, y, w, v = (scale_to_norm(m, radius) for m in raw)
     uniform = torch.rand(count, n, d, generator=generator, dtype=torch.float64)
     b = (2 * uniform - 1) * radius**2
-    numbers = torch.arange(count)[:, None, None]
-    even = numbers % 2 == 0
+    even = torch.arange(count)[:, None, None] % 2 == 0
     near = (1 - setup.near) * x + 0.5 * setup.near * y  # inside the ball, never X itself
     y = torch.where(even, near, 0.9 * y)
     return x, y, w, v, b
@@ -196,8 +194,7 @@ def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, radius: float) -> Row
     """Smallest gamma that makes the regularised Hessian semi-definite at every instance, next to
     the paper's."""
     d, n = x.shape[-2:]
-    hessians = att.hessian(x, w, v, b)
-    smallest = torch.linalg.eigvalsh(hessians)[:, 0]
+    smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[:, 0]
     indefinite = smallest < 0
     share = float(indefinite.double().mean())
     least = float(smallest.min())
@@ -217,8 +214,7 @@ def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor, checked: int) -> Row:
     instances = every[:checked]
     for instance in instances:
         xi, *rest = instance
-        hessian = torch.func.hessian(loss)
-        exact = hessian(att.vec(xi), *rest)
+        exact = torch.func.hessian(loss)(att.vec(xi), *rest)
         size = exact.norm()
         probe = torch.ones_like(xi)
         product = att.vec(att.hessian_vector_product(*instance, probe))

@@ -42,8 +42,7 @@ def outcomes(setup: AttentionNewton, recovery: pd.DataFrame) -> Figure:
 
     def panel(ax: Axes, size: str) -> None:
         by_origin = chosen(recovery, size=size).groupby("origin")
-        sums = by_origin[["recovered", "wrong", "starts"]].sum()
-        counts = sums.reindex(list(names)[::-1])
+        counts = by_origin[["recovered", "wrong", "starts"]].sum().reindex(list(names)[::-1])
         not_recovered = counts["starts"] - counts["recovered"]
         counts["none"] = not_recovered - counts["wrong"]
         shares = counts.div(counts["starts"], axis=0)

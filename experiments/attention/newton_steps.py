@@ -56,10 +56,8 @@ def newton_direction(
     status = torch.full((len(x),), OK)
     direction = torch.empty_like(g)
     # LAPACK lets a pivot of rounding size pass: hand those to the eigenvalues too
-    diagonal = factor.diagonal(dim1=-2, dim2=-1)
-    pivots = diagonal.square()
-    entries = hessian.diagonal(dim1=-2, dim2=-1)
-    largest = entries.abs().amax(-1)
+    pivots = factor.diagonal(dim1=-2, dim2=-1).square()
+    largest = hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
     eps = torch.finfo(g.dtype).eps
     rounding = g.shape[-1] * eps * largest
     resolved = pivots.amin(-1) > rounding
@@ -121,8 +119,7 @@ def backtrack(
     """Largest length 2^-k with f(x + t p) <= f + 1e-4 t g^T p, allowing for rounding of f; 0 and
     STALLED if none."""
     slope = (g * direction).sum(-1)
-    eps = torch.finfo(f.dtype).eps
-    slack = 8 * eps * f.abs()
+    slack = 8 * torch.finfo(f.dtype).eps * f.abs()
     length = torch.ones_like(f)
     open_ = torch.ones(len(f), dtype=torch.bool)
     for _ in range(HALVINGS):

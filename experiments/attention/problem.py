@@ -107,8 +107,7 @@ def follow(
     """
     trace = minimise(objective, start.unsqueeze(0), step, steps, tolerance)
     point = trace.points[-1, 0]
-    hessian = objective.hessian(point.unsqueeze(0))
-    eigenvalues = torch.linalg.eigvalsh(hessian)
+    eigenvalues = torch.linalg.eigvalsh(objective.hessian(point.unsqueeze(0)))
     smallest = float(eigenvalues[0, 0])
     gradient_norm = float(trace.gradient_norm[-1, 0])
     if not gradient_norm <= limit:
@@ -167,8 +166,7 @@ class Ended:
 
 def relative_error(points: Tensor, data: Tensor) -> Tensor:
     """|X - X_true| / |X_true| of points (..., N), data (N,)."""
-    distance = (points - data).norm(dim=-1)
-    return distance / data.norm()
+    return (points - data).norm(dim=-1) / data.norm()
 
 
 def ended(problem: Problem, ends: Tensor) -> Ended:

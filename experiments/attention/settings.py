@@ -78,8 +78,7 @@ class AttentionHessian(Judged):
             seconds = self._seconds(tokens * width, ascent)
             for radius in self.ascent_radius if ascent else self.radius:
                 params: dict[str, c.Scalar] = {"search": search, "tokens": tokens, "width": width}
-                cell = c.Cell(params | {"radius": radius}, seconds, 0.4)
-                cells.append(cell)
+                cells.append(c.Cell(params | {"radius": radius}, seconds, 0.4))
         return cells
 
     def _seconds(self, entries: int, ascent: bool) -> float:

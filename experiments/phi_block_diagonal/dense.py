@@ -39,12 +39,10 @@ def dense_curvature(model: nn.Sequential, x: Tensor, y: Tensor) -> tuple[Tensor,
         logits = h @ weight.mT + head.bias
     p = torch.softmax(logits, 1)
     classes = p.shape[1]
-    target = torch.nn.functional.one_hot(y, classes)
-    residual = (p - target) / count
+    residual = (p - torch.nn.functional.one_hot(y, classes)) / count
     products = p.unsqueeze(2) * p.unsqueeze(1)
     curved = (torch.diag_embed(p) - products) / count
-    one = torch.ones_like(h[:, :1])
-    extended = torch.cat([h, one], 1)
+    extended = torch.cat([h, torch.ones_like(h[:, :1])], 1)
     jacobian = _jacobian(trunk, x)
 
     inner = curved @ weight  # (B, K, d): A W
@@ -67,8 +65,7 @@ def _jacobian(trunk: nn.Module, x: Tensor) -> Tensor:
     named = {name: p.detach() for name, p in trunk.named_parameters()}
 
     def one(parameters: dict[str, Tensor], example: Tensor) -> Tensor:
-        batch = example.unsqueeze(0)
-        return functional_call(trunk, parameters, (batch,)).squeeze(0)
+        return functional_call(trunk, parameters, (example.unsqueeze(0),)).squeeze(0)
 
     of_examples = vmap(jacrev(one), (None, 0))
     jacobians = of_examples(named, x)
@@ -80,8 +77,7 @@ def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
     """d2 / dtheta2 of sum_b weights_b . h_b, (n, n): columns from the kept graph of the
     gradient."""
     parameters = list(trunk.parameters())
-    value = (trunk(x) * weights).sum()
-    gradients = torch.autograd.grad(value, parameters, create_graph=True)
+    gradients = torch.autograd.grad((trunk(x) * weights).sum(), parameters, create_graph=True)
     flat_gradients = [g.flatten() for g in gradients]
     flat = torch.cat(flat_gradients)
     rows = []
@@ -89,8 +85,7 @@ def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
         products = torch.autograd.grad(
             flat, parameters, column, retain_graph=True, materialize_grads=True
         )
-        row = [product.flatten() for product in products]
-        rows.append(torch.cat(row))
+        rows.append(torch.cat([product.flatten() for product in products]))
     matrix = torch.stack(rows)
     return (matrix + matrix.mT) / 2
 
@@ -108,9 +103,7 @@ def _assemble(trunk: Tensor, cross: Tensor, head: Tensor, classes: int) -> Tenso
     biases = square[:, -1, :, -1]
     corner = _bordered(weights, mixed, biases)
     by_class = cross[:-1].transpose(0, 1)
-    rows = by_class.reshape(count, -1)
-    both = torch.cat([rows, cross[-1]])
-    border = both.mT
+    border = torch.cat([by_class.reshape(count, -1), cross[-1]]).mT
     return _bordered(trunk, border, corner)
 
 

@@ -75,8 +75,7 @@ def curvature(
         for partition in PARTITIONS:
             row: Row = {"loss": mean_loss, "accuracy": accuracy}
             row |= {"part": part, "partition": partition}
-            label = labels(parameters, partition)
-            rows.append(row | phi_row(squares, label))
+            rows.append(row | phi_row(squares, labels(parameters, partition)))
     value, theta = flat_loss(model, loss, x, y, parameters)
     certificate = of_hessian("Hessian", hessian, value, theta, ctx, groups=parameters.groups)
     return {
@@ -111,8 +110,7 @@ def layer_rows(hessian: Tensor, parameters: ParameterGroups) -> list[Row]:
         block = hessian[group, group]
         of_block = float(block.square().sum())
         of_rows = float(hessian[group].square().sum())
-        diagonal = block.diagonal()
-        of_diagonal = float(diagonal.square().sum())
+        of_diagonal = float(block.diagonal().square().sum())
         row = {"layer": name, "parameters": len(block)}
         row["trace"] = float(block.trace())
         row["norm"] = math.sqrt(of_block)
@@ -134,8 +132,7 @@ def flat_loss(
         pieces = zip(named, theta.split(sizes), strict=True)
         for name, piece in pieces:
             values[name] = piece.view_as(named[name])
-        output = functional_call(model, values, (x,))
-        return loss(output, y)
+        return loss(functional_call(model, values, (x,)), y)
 
     flat = [p.detach().flatten() for p in named.values()]
     theta = torch.cat(flat)

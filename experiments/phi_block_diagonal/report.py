@@ -41,8 +41,7 @@ class PhiBlockDiagonalAnalysis(JudgedAnalysis):
         rows = chosen(rows, part="hessian")
         steps = sorted(rows["step"].unique())
         states = {steps[-1]: "final"} | {steps[0]: "initial"}
-        names = rows["step"].map(states)
-        return rows.assign(state=names).dropna(subset=["state"])
+        return rows.assign(state=rows["step"].map(states)).dropna(subset=["state"])
 
     def judged(self) -> Tables:
         return {"phi": self.phi} if "phi" in self.tables else {}

@@ -49,8 +49,7 @@ def data_scaling(tables: Tables) -> Figure:
             return
         by_sigma = chosen(shown, scaled_width=width).groupby("sigma")
         for i, (sigma, rows) in enumerate(by_sigma):
-            values = rows["eigenvalue"].repeat(rows["multiplicity"])
-            falling = np.sort(values)[::-1]
+            falling = np.sort(rows["eigenvalue"].repeat(rows["multiplicity"]))[::-1]
             places = range(1, len(falling) + 1)
             style = look(i, linewidth=0.8, markersize=3.5)
             ax.plot(places, falling, label=f"σ = {sigma:g}", **style)

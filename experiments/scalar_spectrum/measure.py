@@ -18,5 +18,4 @@ PARTS = {
 
 def measure(experiment: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """All tables of one cell."""
-    part = str(cell.params["part"])
-    return PARTS[part](experiment, cell, ctx)
+    return PARTS[str(cell.params["part"])](experiment, cell, ctx)

@@ -54,15 +54,12 @@ def _block_sums(w: Tensor, v: Tensor) -> Tensor:
     signs = torch.stack(signs_of_neurons).to(v.dtype)
     plus = (w + v).square_() / 2
     minus = (w - v).square_() / 2
-    counts = torch.ones_like(v)
-    values = torch.stack([counts, plus, minus, w * v])
-    return signs @ values.T
+    return signs @ torch.stack([torch.ones_like(v), plus, minus, w * v]).T
 
 
 def default_weights(m: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
     """w and v as torch's Linear(1, m) and Linear(m, 1) begin: uniform up to 1/sqrt(fan in)."""
-    first = torch.rand(m, generator=stream, dtype=torch.float64)
-    v = 2 * first - 1
+    v = 2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1
     second = torch.rand(m, generator=stream, dtype=torch.float64)
     w = (2 * second - 1) / m**0.5
     return w, v

@@ -102,8 +102,7 @@ class ScalarSpectrum(Judged):
         cells = []
         if "scaling" in self.part:
             for m in self.scaled_width:
-                cell = c.Cell({"part": "scaling", "scaled_width": m}, 0.1)
-                cells.append(cell)
+                cells.append(c.Cell({"part": "scaling", "scaled_width": m}, 0.1))
         if "cells" in self.part:
             cells.append(c.Cell({"part": "cells"}, 0.1))
         if "bias" in self.part:
@@ -135,6 +134,5 @@ class ScalarSpectrum(Judged):
             memory = 0.3 + 1.5e-7 * m
             factors = self.factor if m <= self.wide else self.wide_factor
             for factor in factors:
-                cell = c.Cell(about | {"factor": factor}, seconds, memory)
-                cells.append(cell)
+                cells.append(c.Cell(about | {"factor": factor}, seconds, memory))
         return cells

@@ -38,8 +38,7 @@ def dense_eigenvalues(
     """All eigenvalues, descending, of the automatic Hessian of ½ mean (output − y)²."""
     loss = squared_error(output, layers, x, y)
     theta = torch.cat(list(layers))
-    hessian = torch.func.hessian(loss)(theta)
-    return torch.linalg.eigvalsh(hessian).flip(0)
+    return torch.linalg.eigvalsh(torch.func.hessian(loss)(theta)).flip(0)
 
 
 def squared_error(
@@ -93,8 +92,7 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     with them."""
     m = int(cell.params["scaled_width"])
     generator = ctx.numpy_generator("scalar_spectrum.scaling.data")
-    data = linear(setup.samples, generator, slope=0.0, noise=1.0)
-    x0, y0 = map(torch.from_numpy, data)
+    x0, y0 = map(torch.from_numpy, linear(setup.samples, generator, slope=0.0, noise=1.0))
     x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
     w = normal(m, ctx, "scaling.w") / m**0.5
     v = normal(m, ctx, "scaling.v") / m**0.5
@@ -134,8 +132,7 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     v[q:] = -v[q:]
     layers = [v, w]
     generator = ctx.numpy_generator("scalar_spectrum.cells.data")
-    data = wedge(setup.samples, generator, noise=setup.wedge_noise)
-    x, y = map(torch.from_numpy, data)
+    x, y = map(torch.from_numpy, wedge(setup.samples, generator, noise=setup.wedge_noise))
     spectrum = scalar.relu_spectrum(w, v, x, y)
     dense = dense_eigenvalues(relu_output, layers, x, y)
     density = []
@@ -229,16 +226,14 @@ def _theorem6_rows(
         for value in values:
             distance = (dense - value).abs().min()
             gap = float(distance / largest)
-            row = {"member": member, "theorem": float(value), "gap": gap}
-            rows.append(row | shared)
+            rows.append({"member": member, "theorem": float(value), "gap": gap} | shared)
     return rows
 
 
 def _uncorrelated(samples: int, ctx: Context) -> tuple[Tensor, Tensor]:
     """Gaussian x, y with mean x = mean y = mean xy = 0 and mean x² = 1, as Theorem 6 assumes."""
     generator = ctx.numpy_generator("scalar_spectrum.bias.data")
-    data = linear(samples, generator, slope=0.0, noise=1.0)
-    x, y = map(torch.from_numpy, data)
+    x, y = map(torch.from_numpy, linear(samples, generator, slope=0.0, noise=1.0))
     x = x - x.mean()
     x = x / (x**2).mean().sqrt()
     y = y - y.mean()

@@ -32,8 +32,7 @@ def theorem6_outliers(
             "for other weights"
         )
     gap = torch.sqrt(s**2 + 12 * r2)
-    both = torch.stack([s + gap, s - gap])
-    pair = both / 2
+    pair = torch.stack([s + gap, s - gap]) / 2
     p = -r2 - s**2 / 3
     q = -2 / 27 * s**3 - vv * r2 / 3 + 2 / 3 * ww * r2
     k = torch.arange(3, dtype=s.dtype)

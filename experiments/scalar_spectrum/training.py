@@ -124,8 +124,7 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         if not state.loss <= limit:
             status = "diverged"
         row = {"step": state.step, "rate": rate, "loss": state.loss}
-        measured = {"sharpness": state.sharpness, "status": status}
-        rows.append(row | measured)
+        rows.append(row | {"sharpness": state.sharpness, "status": status})
         at_an_end = state.step in (0, setup.edge_steps)
         if status == "settled" or (status == "ok" and at_an_end):
             residuals.append(top_residual(network, state))
@@ -175,8 +174,7 @@ def top_residual(network: Network, state: State) -> float:
     """‖H z − λ z‖/λ for the closed-form top eigenpair, H z by differentiating the gradient along
     z."""
     m = len(state.v)
-    spectrum = network.spectrum(state.w, state.v)
-    outliers = spectrum.select("outlier")
+    outliers = network.spectrum(state.w, state.v).select("outlier")
     value = outliers.sharpness
     top = scalar.Spectrum(outliers.groups[:1])
     vector = top.eigenvectors()[:, 0]

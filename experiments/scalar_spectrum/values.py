@@ -102,8 +102,7 @@ def _wrong_side(pairs: pd.DataFrame, late: pd.Series[bool]) -> pd.Series[float]:
 def paired_steps(tables: Tables) -> pd.DataFrame:
     """The recorded steps of the runs that did not diverge; cell: "" for linear networks."""
     cells = tables["pairs"]["cell"].fillna("")
-    frame = tables["pairs"].assign(cell=cells)
-    return chosen(frame, status="ok")
+    return chosen(tables["pairs"].assign(cell=cells), status="ok")
 
 
 def runs_of(setup: ScalarSpectrum, steps: pd.DataFrame) -> pd.DataFrame:

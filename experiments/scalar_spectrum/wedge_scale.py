@@ -57,8 +57,7 @@ def _run(
     settings."""
     kind = str(cell.params["network"])
     generator = ctx.numpy_generator(f"scalar_spectrum.wedge_scale/{start}")
-    left = float(cell.params["left"])
-    data = wedge(setup.samples, generator, left=left)
+    data = wedge(setup.samples, generator, left=float(cell.params["left"]))
     network = Network(kind, *(sigma * torch.from_numpy(a) for a in data))
     stream = ctx.torch_generator(f"scalar_spectrum.wedge_scale.weights/{start}")
     w, v = default_weights(setup.pair_width, stream)
@@ -78,8 +77,7 @@ def _run(
             break
         pair = state.pairs[name]
         second.append(float(pair.outliers()[1]))
-        distance = abs(float(pair.slope) - target)
-        near = distance <= STILL * abs(target)
+        near = abs(float(pair.slope) - target) <= STILL * abs(target)
         away = 0 if near else state.step
         status = "moving"
         if near:
@@ -116,8 +114,7 @@ def seen(second: np.ndarray) -> np.ndarray:
 
 def changes(second: np.ndarray) -> int:
     """How often the sign changes."""
-    signs = np.sign(seen(second))
-    switches = np.diff(signs) != 0
+    switches = np.diff(np.sign(seen(second))) != 0
     return int(switches.sum())
 
 

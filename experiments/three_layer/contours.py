@@ -30,8 +30,7 @@ def contour_length(z: Tensor) -> Tensor:
     def between(first: int, second: int) -> Tensor:
         difference = crossings[first] - crossings[second]
         distance = difference.norm(dim=-1)
-        both = present[first] & present[second]
-        return torch.where(both, distance, 0.0)
+        return torch.where(present[first] & present[second], distance, 0.0)
 
     number = torch.stack(present).sum(0)
     pairs = combinations(range(4), 2)

@@ -109,8 +109,7 @@ def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) ->
     handles = []
     numbered = enumerate(names.items())
     for slot, (label, name) in numbered:
-        look = box_look(label, slot)
-        handles.append(Patch(label=name, **look))
+        handles.append(Patch(label=name, **box_look(label, slot)))
     below: Look = {"loc": "outside lower center", "ncols": len(handles)}
     about: Look = below | where
     figure.legend(handles=handles, **about)
@@ -122,8 +121,7 @@ def stars(p: float) -> str:
     >>> stars(0.5), stars(0.002), stars(1e-5)
     ('', '*', '**')
     """
-    count = (p < 0.01) + (p < 0.001)
-    return "*" * count
+    return "*" * ((p < 0.01) + (p < 0.001))
 
 
 def values_with_mean(

@@ -214,8 +214,7 @@ def short(values: Tensor) -> Tensor:
 def gradient_columns(network: Network, theta: Tensor, start: Tensor) -> dict[str, Tensor]:
     """||∇L|| at theta (S, D), and its share of that at the starts (S, D)."""
     left = network.gradient_norm(theta)
-    first = network.gradient_norm(start)
-    ratio = short(left / first)
+    ratio = short(left / network.gradient_norm(start))
     return {"gradient": short(left), "gradient_ratio": ratio}
 
 

@@ -54,8 +54,7 @@ class Network:
 
     def spectrum(self, theta: Tensor) -> Tensor:
         """Eigenvalues of H, rising, (..., D); entries that are not finite count as numbers."""
-        hessian = self.hessian(theta).nan_to_num()
-        return torch.linalg.eigvalsh(hessian)
+        return torch.linalg.eigvalsh(self.hessian(theta).nan_to_num())
 
     def bound(self, theta: Tensor) -> Tensor:
         """λ_sup, (...,)."""
@@ -91,8 +90,7 @@ def macro_f1(predicted: Tensor, actual: Tensor) -> Tensor:
     for positive in (True, False):
         named = predicted == positive
         true = actual == positive
-        both = named & true
-        hits = 2.0 * both.sum(-1, dtype=torch.float64)
+        hits = 2.0 * (named & true).sum(-1, dtype=torch.float64)
         total = named.sum(-1) + true.sum(-1)
         scores.append(hits / total.clamp(min=1))
     return (scores[0] + scores[1]) / 2

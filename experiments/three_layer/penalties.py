@@ -88,8 +88,7 @@ def _pull_back(data: Data, by_logit: Tensor, by_y: Tensor, by_v: Tensor) -> Tens
     """(D, S) from the derivatives by z (I, 1, S), y and v (I, N, S) of every sample."""
     samples, units, width = by_y.shape
     flat = by_y.reshape(samples, units * width)
-    columns = data.inputs.t() @ flat
-    return torch.cat([columns.view(-1, width), by_logit.sum(0), by_v.sum(0)])
+    return torch.cat([(data.inputs.t() @ flat).view(-1, width), by_logit.sum(0), by_v.sum(0)])
 
 
 def loss_gradient(data: Data, state: State) -> Tensor:
@@ -135,8 +134,7 @@ def contraction_gradient(data: Data, state: State, contraction: Contraction) -> 
 
 def trace_contraction(data: Data, state: State) -> Contraction:
     """G = 1."""
-    squares = data.inputs.square().sum(1)
-    norms = squares[:, None, None]
+    norms = data.inputs.square().sum(1)[:, None, None]
     slope_squares = state.slope.square().sum(1, keepdim=True)
     hidden_squares = state.hidden.square().sum(1, keepdim=True)
     quadratic = norms * slope_squares + 1 + hidden_squares

@@ -170,8 +170,7 @@ class _Walk:
         self.entry = start.clone()  # where the gradient was last above √tolerance
         self.gradient = function.gradient(start)
         self.value = function.value(start)
-        hessian = function.hessian(start)
-        self.eigenvalues, self.vectors = torch.linalg.eigh(hessian)
+        self.eigenvalues, self.vectors = torch.linalg.eigh(function.hessian(start))
         # the curvature that the kernel is nothing against
         self.scale = self.eigenvalues.abs().amax(-1)
         self.radius = torch.ones_like(self.value)
@@ -191,8 +190,7 @@ class _Walk:
         hessian = scaled @ vectors.mT
         columns = theta.abs().unsqueeze(-1)
         amplified = (hessian.abs() @ columns).squeeze(-1)
-        eps = torch.finfo(theta.dtype).eps
-        return eps * amplified.norm(dim=-1)
+        return torch.finfo(theta.dtype).eps * amplified.norm(dim=-1)
 
     def _newton(self, index: Tensor) -> Tensor:
         """|||H|⁻¹ g|| of the points in index; infinite for a singular H with a gradient along its
@@ -215,16 +213,14 @@ class _Walk:
         most = size.amax(-1)
         regular = least > REGULAR * most
         contracts = step * most <= CONTRACTION * least
-        noise = self._noise(index, theta)
-        limit = noise.clamp(min=self.tolerance)
+        limit = self._noise(index, theta).clamp(min=self.tolerance)
         size_of_gradient = self.gradient[index].norm(dim=-1)
         stationary = size_of_gradient <= limit
         return regular & contracts & stationary & (step <= ISOLATED)
 
     def _done(self, index: Tensor) -> Tensor:
         theta = self.theta[index]
-        noise = self._noise(index, theta)
-        floor = noise.clamp(min=FLOOR * self.tolerance)
+        floor = self._noise(index, theta).clamp(min=FLOOR * self.tolerance)
         size_of_gradient = self.gradient[index].norm(dim=-1)
         no_gradient = size_of_gradient <= floor
         beyond = self.function.size(theta) > self.far
@@ -293,16 +289,14 @@ class _Walk:
         along = coordinates.squeeze(-1)
         singular = size <= SINGULAR * largest
         along = torch.where(singular, along, 0.0)
-        part = self.vectors @ along.unsqueeze(-1)
-        return part.squeeze(-1)
+        return (self.vectors @ along.unsqueeze(-1)).squeeze(-1)
 
     def ended(self) -> Polished:
         """The result, every point with its kind."""
         theta = self.theta
         every = torch.arange(len(theta))
         norm = self.gradient.norm(dim=-1)
-        noise = self._noise(every, theta)
-        limit = noise.clamp(min=self.tolerance)
+        limit = self._noise(every, theta).clamp(min=self.tolerance)
         still = norm <= limit
         goes_on = self._goes_on(every)
         beyond = self.function.size(theta) > self.far
@@ -317,8 +311,7 @@ class _Walk:
         ):
             kind[where] = KINDS.index(name)
         kinds = [KINDS[k] for k in kind.tolist()]
-        newton = self._newton(every)
-        return Polished(theta, norm, newton, self.eigenvalues, self.steps, kinds)
+        return Polished(theta, norm, self._newton(every), self.eigenvalues, self.steps, kinds)
 
     def _goes_on(self, every: Tensor) -> Tensor:
         """Whether the way along the kernel since the gradient fell is long, and f and the gradient
@@ -327,10 +320,7 @@ class _Walk:
         further = self.theta + way
         size = 1 + self.theta.norm(dim=-1)
         long = way.norm(dim=-1) > LONG * size
-        value = self.function.value(further)
-        level = value <= self.value + self.tolerance
-        noise = self._noise(every, further)
-        limit = noise.clamp(min=self.tolerance)
-        gradient = self.function.gradient(further)
-        still = gradient.norm(dim=-1) <= limit
+        level = self.function.value(further) <= self.value + self.tolerance
+        limit = self._noise(every, further).clamp(min=self.tolerance)
+        still = self.function.gradient(further).norm(dim=-1) <= limit
         return long & level & still

@@ -232,8 +232,7 @@ def check_records(spec: Archive, folder: Path, part: int, sha256: str) -> None:
     if not spec.records or sha256[:32] in ORDERS:
         return
     files = (spec.train, spec.test)[part]
-    found = record_sum(spec, [folder / file for file in files])
-    if found != spec.records[part]:
+    if record_sum(spec, [folder / file for file in files]) != spec.records[part]:
         raise DataError(
             f"{spec.name}: expected the published records in {', '.join(files)} of {folder}, found "
             f"others; remove {folder}, then {remedy(spec.name)}"

@@ -221,8 +221,7 @@ def plain_order(vector: Tensor, network: nn.Module) -> Tensor:
 
 def flat_order(vector: Tensor, network: nn.Module) -> Tensor:
     """The inverse of `plain_order`, on the device of the network."""
-    device = next(network.parameters()).device
-    parts = _parts(vector.to(device), network)
+    parts = _parts(vector.to(next(network.parameters()).device), network)
     return torch.cat([_in_order(v.view(p.shape)).reshape(-1) for v, p in parts])
 
 
@@ -260,8 +259,7 @@ def _epoch(
         transform = StreamAugment(transform)
     for index in permutation.split(settings.batch):
         total += gradient(*read(index, transform)) * len(index)
-        norm = torch.linalg.vector_norm(vector.grad)
-        scale = (settings.clip / (norm + 1e-6)).clamp_(max=1.0)
+        scale = (settings.clip / (torch.linalg.vector_norm(vector.grad) + 1e-6)).clamp_(max=1.0)
         # times one changes no bit, and is a pass over all gradients
         if device.type != "cpu" or float(scale) != 1:
             vector.grad.mul_(scale)

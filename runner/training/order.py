@@ -83,8 +83,7 @@ class LoaderAugment(StreamAugment):
         span = 2 * self.padding + 1
         words = torch.randint(span << 24, (count, 3), generator=self.generator)
         top = words[:, 0] % span
-        left = words[:, 1] % span
-        return top, left, words[:, 2] % (1 << 24) < 1 << 23
+        return top, words[:, 1] % span, words[:, 2] % (1 << 24) < 1 << 23
 
 
 def shift_and_flip(pixels: Tensor, top: Tensor, left: Tensor, flip: Tensor, padding: int) -> Tensor:

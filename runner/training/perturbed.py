@@ -43,7 +43,6 @@ def perturbed(split: Split, relative: float, seed: int) -> Split:
     if relative == 0:
         return split
     shape = split.batch(slice(1))[0].shape[1:]
-    generator = torch_generator(seed, "perturbation")
-    signs = torch.randint(2, shape, generator=generator) * 2 - 1
+    signs = torch.randint(2, shape, generator=torch_generator(seed, "perturbation")) * 2 - 1
     factor = (1 + relative * signs.double()).float()
     return Perturbed(**vars(split), factor=factor)

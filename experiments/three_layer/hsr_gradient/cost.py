@@ -65,8 +65,7 @@ def cheapest_value(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
 def by_autodiff(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     """Reverse mode through the cheapest exact value."""
     leaf = theta.detach().requires_grad_()
-    value = cheapest_value(leaf, x, q)
-    return torch.autograd.grad(value, leaf)[0]
+    return torch.autograd.grad(cheapest_value(leaf, x, q), leaf)[0]
 
 
 def forms(step: float) -> dict[str, Gradient]:

@@ -76,8 +76,7 @@ def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
     """
     p = _Problem.of(experiment, ctx, experiment.hidden)
     theta = p.starts(1)[0]
-    hessian = p.hessian(theta)
-    return of_hessian("Hessian", hessian, p.loss, theta, ctx)
+    return of_hessian("Hessian", p.hessian(theta), p.loss, theta, ctx)
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
@@ -112,8 +111,7 @@ def _bound_matrix(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     hessian = tl.hessian(theta, x, q)
     dimension = theta.shape[-1]
     unit = torch.eye(dimension, dtype=theta.dtype)
-    mean = hessian.diagonal().mean()
-    deviation = hessian - unit * mean
+    deviation = hessian - unit * hessian.diagonal().mean()
     share = math.sqrt((dimension - 1) / dimension)
     return unit / dimension + share * deviation / deviation.norm()
 
@@ -207,8 +205,7 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
             x = torch.stack([first, mixed], dim=-1)
             norms = []
             for triple in zip(thetas, x, q, strict=True):
-                gradient = tl.trace_of_square_gradient(*triple, activation)
-                norms.append(gradient.norm())
+                norms.append(tl.trace_of_square_gradient(*triple, activation).norm())
             quartiles = torch.stack(norms).quantile(levels).tolist()
             rows.append((activation, half_range, value, *quartiles))
     names = ("activation", "half_range", "covariance", "q25", "q50", "q75")
@@ -246,8 +243,7 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
         args = (path.theta, *p.args)
         mean, std = tl.mean_and_std(*args)
         bounds = torch.stack([tl.upper_bound(*args), tl.lower_bound(*args), mean, std], dim=1)
-        spectrum = p.spectrum(path.theta).flip(-1)
-        values = torch.cat([bounds, spectrum], dim=1)
+        values = torch.cat([bounds, p.spectrum(path.theta).flip(-1)], dim=1)
         for step, row in zip(path.steps.tolist(), values.tolist(), strict=True):
             rows.append((start, step, *row))
     names = ["start", "step", "lambda_sup", "lambda_inf", "mean", "std"]
@@ -290,6 +286,5 @@ PARTS: dict[str, Callable[[HsrGradient, Context], dict[str, Table]]] = {
 
 def measure(experiment: HsrGradient, cell: Cell, ctx: Context) -> dict[str, Table]:
     """The tables of one part, and the certificate."""
-    part = str(cell.params["part"])
-    tables = PARTS[part](experiment, ctx)
+    tables = PARTS[str(cell.params["part"])](experiment, ctx)
     return {**tables, "certificate": [certificate(experiment, ctx)]}

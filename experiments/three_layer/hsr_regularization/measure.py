@@ -66,8 +66,7 @@ def measure_contest(experiment: HsrRegularization, ctx: Context) -> dict[str, Ta
         for name, parts in tables.items():
             by_table.setdefault(name, []).extend(parts)
     theta = finals["gd"][0] if len(seeds) else problem.starts[0]
-    hessian = problem.hessian(theta)
-    certificate = of_hessian("Hessian", hessian, problem.loss, theta, ctx)
+    certificate = of_hessian("Hessian", problem.hessian(theta), problem.loss, theta, ctx)
     further = where_they_lead(problem, ends, points["start"])
     return {
         "data": data_table(problem),
@@ -207,8 +206,7 @@ def endpoint_rows(
     theta = ends.theta
     mean, std = tl.mean_and_std(theta, *problem.args)
     gradient = problem.gradient_norm(theta)
-    starts = problem.starts[seeds.start]
-    first = problem.gradient_norm(starts)
+    first = problem.gradient_norm(problem.starts[seeds.start])
     measured = problem.curvature(theta) | {
         "mean": mean,
         "std": std,

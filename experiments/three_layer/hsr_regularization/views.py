@@ -43,8 +43,7 @@ def dynamics(problem: Problem, result: DescentResult, seeds: Seeds) -> dict[str,
     steps = torch.arange(0, experiment.training.steps + 1, experiment.record_every)
     theta = problem.starts.new_zeros(len(seeds), len(steps), problem.starts.shape[1])
     for start, path in result.trajectories.items():
-        last = torch.searchsorted(path.steps, steps, right=True) - 1
-        theta[start] = path.theta[last]
+        theta[start] = path.theta[torch.searchsorted(path.steps, steps, right=True) - 1]
     values = {"loss": problem.loss(theta), "lambda_max": problem.spectrum(theta)[..., -1]}
     rows = []
     for group, quantity in product(GROUPS, values):
@@ -131,8 +130,7 @@ def _grid(experiment: HsrRegularization, dtype: torch.dtype) -> tuple[Tensor, fl
     axis = torch.linspace(-1, 1, experiment.plane_points, dtype=dtype)
     axis = axis * experiment.plane_half_range
     second, first = torch.meshgrid(axis, axis, indexing="ij")
-    points = torch.stack([first.flatten(), second.flatten()], dim=1)
-    return points, float(axis[1] - axis[0])
+    return torch.stack([first.flatten(), second.flatten()], dim=1), float(axis[1] - axis[0])
 
 
 def boundary_length(problem: Problem, theta: Tensor) -> Tensor:

@@ -151,8 +151,7 @@ class Case:
         if self.polished:
             rows = self.rows("polished")
             return rows[rows["kind"] != "unfinished"]
-        points = self.rows("critical_points")
-        return chosen(points, status="ok", duplicate=0)
+        return chosen(self.rows("critical_points"), status="ok", duplicate=0)
 
     @cached_property
     def narrow(self) -> pd.DataFrame:
@@ -235,8 +234,7 @@ def where_led(rows: pd.DataFrame) -> pd.DataFrame:
     """
     degenerate = rows["kind"] == "degenerate"
     vanishing = degenerate & (rows["loss"] < ZERO_LOSS)
-    kinds = rows["kind"].mask(vanishing, "infinity")
-    return rows.assign(kind=kinds)
+    return rows.assign(kind=rows["kind"].mask(vanishing, "infinity"))
 
 
 def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -42,8 +42,7 @@ def _drawn(experiment: WsBound, draw: int, ctx: Context) -> Search:
     test = {size: sample(data, size, ctx, f"{role}/test{size}") for size in data.test}
     rate = experiment.fitted_rate
     protocol = Protocol("sigmoid", hidden, rate, experiment.fitted_ratio)
-    generator = ctx.torch_generator(f"{role}/starts")
-    return search_from(experiment, protocol, train, test, generator)
+    return search_from(experiment, protocol, train, test, ctx.torch_generator(f"{role}/starts"))
 
 
 def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict[str, Any]]:

@@ -126,8 +126,7 @@ def norms(cases: Sequence[Case]) -> Figure:
         listed = ", ".join(ranks)
         return f"{case.title}\nSpearman's ρ of the {len(ranks)} data sets: {listed}"
 
-    keys = [(case, column) for case in cases for column in labels]
-    titles = dict.fromkeys(keys, "")
+    titles = dict.fromkeys([(case, column) for case in cases for column in labels], "")
     figure = draw.panels(titles, panel, y=BOUND, columns=2, sharey="row", legend_columns=0)
     for case in cases:
         note_points(figure, case, case.narrow)
@@ -318,8 +317,7 @@ def width(cases: Sequence[Case]) -> Figure:
     )
     for ax in figure.axes:
         draw.log_axis(ax)
-    names = {f"N={n}": f"N = {n}" for n in (narrow, wide)}
-    box_legend(figure, names)
+    box_legend(figure, {f"N={n}": f"N = {n}" for n in (narrow, wide)})
     draw.note(figure, TESTED)
     return figure
 

@@ -113,8 +113,7 @@ def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
         "RtR_norm_sq": hidden_gram_norm_squared(theta, search.x, search.activation),
         "hessian_error": hessian_error(search, theta, experiment),
     }
-    curvature = search.curvature(theta)
-    return curvature | further | search.test_f1(theta)
+    return search.curvature(theta) | further | search.test_f1(theta)
 
 
 def hessian_error(search: Search, theta: Tensor, experiment: WsBound) -> Tensor:
@@ -134,8 +133,7 @@ def hessian_error(search: Search, theta: Tensor, experiment: WsBound) -> Tensor:
     numerical = numerical_hessian(compared, *search.args, step=step)
     same = exact[: len(compared)]
     errors = torch.linalg.matrix_norm(numerical - same)
-    first = torch.arange(len(errors))
-    return in_place(errors, first, len(theta))
+    return in_place(errors, torch.arange(len(errors)), len(theta))
 
 
 def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:

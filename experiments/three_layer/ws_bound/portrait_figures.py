@@ -56,8 +56,7 @@ def extremes(case: Case, side: str) -> Figure:
     axes[1, 0].set_ylim(low - margin, high)  # one scale for Figs. 3 and 4
     axes[0, 0].set_ylabel(r"input $x_2$")
     axes[1, 0].set_ylabel(r"loss $L(\theta^* + \alpha u_d)$ (nats)")
-    last = axes[1, -1]
-    bar = figure.colorbar(directions, ax=last)
+    bar = figure.colorbar(directions, ax=axes[1, -1])
     bar.set_label("eigenvector $d$ (1: largest eigenvalue)")
     figure.suptitle(case.title)
     draw.letter(axes, titles)
@@ -108,8 +107,7 @@ def dynamics(cases: Sequence[Case]) -> Figure:
 
     def panel(ax: Axes, key: tuple[str, Case]) -> None:
         side, case = key
-        paths = first_seed(case.rows("trajectories"))
-        rows = chosen(paths, point=f"{side}_1")
+        rows = chosen(first_seed(case.rows("trajectories")), point=f"{side}_1")
         for column, name in names.items():
             look_of_line = line(column.replace("max", "1"))
             ax.plot(rows["step"], rows[column], label=name, **look_of_line)
@@ -211,8 +209,7 @@ def critical_points(case: Case) -> Figure:
     gradients.hist(left["gradient"], bins=40, color=colour)
     gradients.set_xlabel(r"$\|\nabla L\|$ where the search stops")
     gradients.set_ylabel("points, all data sets")
-    points = case.rows("critical_points", narrow)
-    before = points[[*keys, "lambda_sup"]]
+    before = case.rows("critical_points", narrow)[[*keys, "lambda_sup"]]
     both = before.merge(after, on=keys, suffixes=("_before", ""))
     both = both[both["kind"] != "unfinished"]
     stopped = both["lambda_sup_before"]
@@ -242,10 +239,8 @@ def _kinds(ax: Axes, tables: Tables) -> None:
         search = f"{activation}, {STOP_RULES[str(protocol)]}"
         if activation != PAPER_ACTIVATION:
             search = named(str(activation))
-        counts = rows["kind"].value_counts(normalize=True)
-        shares[f"{search}, N = {hidden}"] = counts
-    found = pd.DataFrame(shares).reindex(KINDS)
-    table = found.fillna(0.0)
+        shares[f"{search}, N = {hidden}"] = rows["kind"].value_counts(normalize=True)
+    table = pd.DataFrame(shares).reindex(KINDS).fillna(0.0)
     left = 0.0 * table.iloc[0]
     looks = zip(KINDS, COLOURS, HATCHES, strict=False)
     for kind, colour, hatch in looks:
@@ -272,8 +267,7 @@ def draws(tables: Tables) -> Figure:
     def panel(ax: Axes, size: int) -> None:
         for place, stage in enumerate(stages):
             of_stage = chosen(rows, stage=stage, test_samples=size)
-            gains = of_stage["gain"].dropna()
-            values_with_mean(ax, gains, place, STYLES.colour("low"))
+            values_with_mean(ax, of_stage["gain"].dropna(), place, STYLES.colour("low"))
         ax.axhline(0, color="black", linewidth=1)
         places = range(len(stages))
         ax.set_xticks(places, list(stages.values()))

@@ -42,8 +42,7 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
         tables["boundaries"] = boundaries(search, chosen, experiment.boundary_step)
     tables["portraits"] = portrayed_points(search, chosen)
     tables["trajectories"] = trajectories(search, chosen, experiment.path_points)
-    entries = experiment.entry_points
-    tables["hessian_entries"] = hessian_entries(search, chosen, entries, step)
+    tables["hessian_entries"] = hessian_entries(search, chosen, experiment.entry_points, step)
     tables["traces"] = numerical_traces(search, step)
     x = search.x
     labels = search.q.to(torch.int64)
@@ -110,8 +109,7 @@ def landscapes(
 
     direction: d = 1 … D by falling eigenvalue. alpha: in units of θ, since ||u_d|| = 1.
     """
-    numbers = 2 * torch.arange(points, dtype=search.x.dtype)
-    steps = numbers - (points - 1)
+    steps = 2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)
     alpha = half_range * steps / (points - 1)
     dimension = search.starts.shape[1]
     directions = torch.arange(1, dimension + 1)
@@ -126,8 +124,7 @@ def landscapes(
         by_eigenvalue = vectors.t().flip(0)
         falling = by_eigenvalue[:, None, :]
         lines = theta + alpha[:, None] * falling
-        loss = search.loss(lines.flatten(0, 1))
-        table[name] = _rounded(loss, LOSS_GRAIN)
+        table[name] = _rounded(search.loss(lines.flatten(0, 1)), LOSS_GRAIN)
     return table
 
 
@@ -152,8 +149,7 @@ def boundaries(search: Search, chosen: dict[str, int], step: float) -> dict[str,
     for name, start in chosen.items():
         theta = search.ends.theta[start]
         V = tl.split(theta, inputs).V
-        hidden = tl.hidden_representation(theta, grid, search.activation)
-        logit = hidden @ V[1:] + V[0]
+        logit = tl.hidden_representation(theta, grid, search.activation) @ V[1:] + V[0]
         table[name] = _rounded(logit, LOGIT_GRAIN)
     return table
 
@@ -189,8 +185,7 @@ def hessian_entries(
 def numerical_traces(search: Search, step: float) -> dict[str, Any]:
     """tr H and tr H² of the numerical Hessian at every unique critical point (WS bound, Fig. 9)."""
     chosen = search.unique
-    theta = search.ends.theta[chosen]
-    numerical = numerical_hessian(theta, *search.args, step=step)
+    numerical = numerical_hessian(search.ends.theta[chosen], *search.args, step=step)
     square = numerical @ numerical
     diagonal = numerical.diagonal(dim1=-2, dim2=-1)
     of_square = square.diagonal(dim1=-2, dim2=-1)
@@ -215,8 +210,7 @@ def numerical_hessian(
     """H_L by three-point central differences of the loss, taken twice, (..., D, D) (WS bound, Fig.
     8): nothing of the closed forms enters. Error O(h²) + O(eps/h²).
     """
-    size = theta.shape[-1]
-    shifts = step * torch.eye(size, dtype=theta.dtype)
+    shifts = step * torch.eye(theta.shape[-1], dtype=theta.dtype)
     base = theta[..., None, :]
 
     def loss(point: Tensor) -> Tensor:

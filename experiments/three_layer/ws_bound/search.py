@@ -55,9 +55,7 @@ class Search(Network):
     @cached_property
     def ranked(self) -> Tensor:
         """Indices of the unique critical points by λ_sup, sharpest first."""
-        bounds = self.bound(self.ends.theta)
-        bound = bounds[self.unique]
-        order = bound.argsort(descending=True, stable=True)
+        order = self.bound(self.ends.theta)[self.unique].argsort(descending=True, stable=True)
         return self.unique[order]
 
     def test_f1(self, theta: Tensor) -> dict[str, Tensor]:
@@ -98,8 +96,7 @@ def search_from(
     training = experiment.training
     x, q = train
     dimension = tl.parameter_count(x.shape[1], protocol.hidden)
-    half_range = training.half_range
-    starts = uniform(training.starts, dimension, half_range, generator)
+    starts = uniform(training.starts, dimension, training.half_range, generator)
     network = Network(x, q, activation=protocol.activation)
     ends = network.descended(starts, protocol.rate, training.steps, protocol.ratio)
     return Search(

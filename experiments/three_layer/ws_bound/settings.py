@@ -237,13 +237,11 @@ class WsBound(ThreeLayerStudy):
             for hidden, rate in product(self.hidden, rates):
                 params: dict[str, c.Scalar] = {"protocol": protocol, "activation": activation}
                 params |= {"hidden": hidden, "rate": rate}
-                seconds = self._seconds(activation, hidden)
-                cells.append(c.Cell(params, seconds, 0.35))
+                cells.append(c.Cell(params, self._seconds(activation, hidden), 0.35))
         return cells
 
     def _seconds(self, activation: str, hidden: int) -> float:
-        share = self.training.starts / 500
-        starts = share * self.dataset.train / 50
+        starts = self.training.starts / 500 * self.dataset.train / 50
         steps = self.training.steps / 10_000
         of_start = 1.5 + steps * COST[activation] * hidden
         return round(0.3 + starts * of_start, 2)

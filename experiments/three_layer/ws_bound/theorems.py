@@ -224,5 +224,4 @@ def trace_of_square_bound(
     gram = 1 + r.transpose(-2, -1) @ r
     hidden = gram.square().sum(both)
     by_kernel = (1 + phi.amax(both)) * kernel
-    square = psi.square().sum(both)
-    return square + by_kernel + hidden / 16
+    return psi.square().sum(both) + by_kernel + hidden / 16
