@@ -59,8 +59,7 @@ def printed_rows(name: str) -> list[dict[str, str]]:
     numbers = numbers_of(name)
     if numbers is None:
         return []
-    table = numbers.read().astype(str)
-    return table.to_dict("records")
+    return numbers.read().astype(str).to_dict("records")
 
 
 def printed_number(name: str, **keys: str) -> float:

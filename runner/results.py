@@ -122,8 +122,7 @@ def load(
     {'plain': 0.498, 'residual': 0.511}
     """
     place = quoted("outputs", read_folder(str(outputs)))
-    words = arguments([f"experiment={experiment}", *settings, place])
-    job = build_jobs(words)[0]
+    job = build_jobs(arguments([f"experiment={experiment}", *settings, place]))[0]
     found = _results(job)
     if not found.cells and found.damaged:
         raise SettingError(f"{experiment}: no cell is whole; {damage_line(found.damaged)}")

@@ -63,8 +63,7 @@ def _expected(pattern: str, setting: str) -> str:
     if pattern:
         hint = did_you_mean(pattern, experiment_names())
         return f"list: expected the name of an experiment, found {short(pattern)}{hint}"
-    key = setting.partition("=")[0]
-    hint = did_you_mean(key, (*GROUPS, "outputs", "experiment"))
+    hint = did_you_mean(setting.partition("=")[0], (*GROUPS, "outputs", "experiment"))
     return (
         f"list: expected NAME [key=value ...] or GROUP=NAME (groups: {', '.join(GROUPS)}), "
         f"found {short(setting)}{hint}"
@@ -114,8 +113,7 @@ def _record(name: str, outputs: Path) -> dict[str, Any]:
         stored = _stored(store, manifests, found["settings_key"])
     else:
         experiment = preview(name)
-        key = Identity.of(name, experiment).key
-        stored = _stored(store, manifests, key)
+        stored = _stored(store, manifests, Identity.of(name, experiment).key)
         cells = [cell for cell in map(store.find, stored) if cell is not None]
         about = {"paper": experiment.paper, **a_seed(experiment, cells)}
     return {

@@ -61,8 +61,7 @@ def _fit(base: Statistic, points: tuple[Array, Array]) -> Statistic:
     base = replace(base, slope=slope, intercept=intercept, r2=r2, method="least squares")
     if u.size == 2:
         return noted(base, "two points: the line passes through both")
-    error = float(fit.stderr)
-    return replace(base, statistic=slope, slope_error=error, p=float(fit.pvalue))
+    return replace(base, statistic=slope, slope_error=float(fit.stderr), p=float(fit.pvalue))
 
 
 def summary(values: ArrayLike, **about: Unpack[About]) -> Statistic:

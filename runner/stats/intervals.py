@@ -217,8 +217,7 @@ def welch(ours: Sample, theirs: Sample, images: Variance | None = None) -> Diffe
     if not ours.n:
         return Difference(NAN, NAN, NAN, "no finite value")
     if are_ratios(ours, theirs):
-        found = welch(ours.logarithm, theirs.logarithm, images)
-        return replace(found, ratio_to=theirs.mean)
+        return replace(welch(ours.logarithm, theirs.logarithm, images), ratio_to=theirs.mean)
     value = ours.mean - theirs.mean
     known = not math.isnan(ours.std)
     printed = not math.isnan(theirs.std)

@@ -250,8 +250,7 @@ def parts_of(row: Statement, table: pd.DataFrame) -> dict[str, Part]:
             there = reference
             for key in keys:
                 there = there[there[key] == rows[key].iloc[0]]
-            both = pd.concat([rows, there])
-            found[name] = Part(both, contrast._replace(a=own))
+            found[name] = Part(pd.concat([rows, there]), contrast._replace(a=own))
     return found
 
 

@@ -67,8 +67,7 @@ def _decay(distances: pd.DataFrame, value: str, marks: Marks, fits: Fits | None 
 
     def draw(ax: Axes, depth: int) -> None:
         texts = []
-        shown = at_ends(chosen(table, depth=depth))
-        curves = groups(shown, ["arch", "checkpoint"])
+        curves = groups(at_ends(chosen(table, depth=depth)), ["arch", "checkpoint"])
         for (kind, checkpoint), part in curves:
             means = over_seeds(part, ["distance"], value)
             error_line(ax, means, "distance", kind, checkpoint)

@@ -31,8 +31,7 @@ def estimates(trained: Trained, metric: InterLayerMetric, probes: int, ctx: Cont
         nodes = at.network.measured
         budget = memory_of(metric)
         blocks = exact_blocks(at.dag, at.x, at.y, nodes, memory_budget=budget)
-        generator = ctx.torch_generator(stream_of(at))
-        pairs = estimated_metrics(blocks, nodes, probes, generator)
+        pairs = estimated_metrics(blocks, nodes, probes, ctx.torch_generator(stream_of(at)))
         by_distance = estimates_by_distance(pairs)
         rows += [{"checkpoint": at.checkpoint, **row} for row in by_distance]
     return rows

@@ -91,8 +91,7 @@ class ResonanceAnalysis(WithAuthors):
         found = []
         for of, depth, distance, name in self.points:
             if of == value:
-                number = self.says[name].number
-                found.append((depth, distance, number, self.plain))
+                found.append((depth, distance, self.says[name].number, self.plain))
         return found
 
     def statistics(self) -> list[Statistic]:
@@ -186,8 +185,7 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
         if table is None:
             continue
         for checkpoint in ENDS:
-            rows = first(table)
-            part = chosen(rows, depth=depth, arch="plain_sn", checkpoint=checkpoint)
+            part = chosen(first(table), depth=depth, arch="plain_sn", checkpoint=checkpoint)
             if len(part):
                 fall = log_fall(part)
                 spread = f"seeds {min(fall):.2f} to {max(fall):.2f}, n = {len(fall)}"

@@ -52,8 +52,7 @@ def rate_of_six(says: Statement, tables: Tables) -> Claim:
     verdicts = {*made.variants.values(), *made.other_seeds.values()}
     if made.verdict != "refuted" or len(seeds) != 1 or "confirmed" in verdicts:
         return made
-    means = pd.DataFrame(curves).mean(axis=1)
-    pooled = number(says, list(means))
+    pooled = number(says, list(pd.DataFrame(curves).mean(axis=1)))
     agrees = digits_agree(pooled.statistic, says.number, says.rounding)
     if pooled.verdict == "refuted" or not agrees:
         return made

@@ -71,10 +71,8 @@ def finite(values: pd.Series[Any]) -> pd.Series[Any]:
 def of_means(draws: pd.DataFrame) -> pd.DataFrame:
     """KEYS, draw, percent: 100 (mean stochastic / mean exact gap − 1), means over the seeds of one
     draw each."""
-    kept = chosen(draws, status="ok")
-    by_draw = kept.groupby([*KEYS, "draw"], sort=False)
-    both = by_draw[["gap_exact", "gap_stochastic"]]
-    means = complete_means(both).reset_index()
+    by_draw = chosen(draws, status="ok").groupby([*KEYS, "draw"], sort=False)
+    means = complete_means(by_draw[["gap_exact", "gap_stochastic"]]).reset_index()
     ratio = means["gap_stochastic"] / finite(means["gap_exact"])
     return means.assign(percent=100 * (ratio - 1))
 

@@ -65,8 +65,7 @@ def compare_gaps(
     rows = []
     for at in on_papers_images(trained, metric):
         nodes = at.network.measured
-        blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
-        exact = exact_gap(blocks, nodes)
+        exact = exact_gap(blocks_of(at.dag, nodes, at.x, at.y, metric), nodes)
         generator = ctx.torch_generator(stream_of(at))
         for count, draw in product(probes, range(draws)):
             pairs = _pairs(nodes)
@@ -176,9 +175,7 @@ def estimate(
         for part in sums:
             pairs = [part_of(blocks, part)[v, w] for v in sources]
             products = z @ torch.cat(pairs).mT
-            squares = products.double().square()
-            rows = [len(pair) for pair in pairs]
-            images = squares.split(rows, 1)
+            images = products.double().square().split([len(pair) for pair in pairs], 1)
             means = [float(image.sum(1).mean()) for image in images]
             sums[part] += math.fsum(math.sqrt(mean) for mean in means)
     return gn_gap_of_sums([sums["tensor"]], [sums["gauss_newton"]])
@@ -205,8 +202,7 @@ def predicted_error(blocks: BlockSplit, nodes: Sequence[str], probes: int) -> fl
             if norm > 0:
                 scale = 2 * norm * totals[part]
                 m += sign * (block.mT @ block) / scale
-        squares = m.square().sum()
-        off_diagonal = squares - m.diagonal().square().sum()
+        off_diagonal = m.square().sum() - m.diagonal().square().sum()
         variance += 2 * float(off_diagonal) / probes
     return math.sqrt(variance)
 

@@ -66,8 +66,7 @@ class GapAnalysis(WithAuthors):
     def statistics(self) -> list[Statistic]:
         distances = self.tables["distances"]
         keys = ["activation"]
-        networks = self.tables["networks"]
-        rows = values.correlations(self.gaps, networks, self.gap_figure)
+        rows = values.correlations(self.gaps, self.tables["networks"], self.gap_figure)
         rows += summary.through_training(self.gaps, "gap", keys=keys, figure="tables 4, 5")
         for value in ("gn", "tensor"):
             keys_of_fit = [*keys, "checkpoint"]
@@ -172,8 +171,7 @@ def their_discrepancies() -> pd.DataFrame:
     keys = ["activation", "checkpoint"]
     gaps = {}
     for file in ("exp3", "exp3_appendix"):
-        results = Results(file, tuple(keys))
-        rows = pd.DataFrame(results.rows(by_distance=False))
+        rows = pd.DataFrame(Results(file, tuple(keys)).rows(by_distance=False))
         gaps[file] = rows.set_index(keys)["gap"]
     percent = 100 * (gaps["exp3_appendix"] / gaps["exp3"] - 1)
     return values.smooth(percent.reset_index(name="percent"))
@@ -196,8 +194,7 @@ def first_draw(tables: Tables) -> pd.DataFrame:
     scale = exact_means.where(exact_means > 0)
     above = means["gap_stochastic"] >= means["gap_exact"]
     shift = (draws["gap_stochastic"] - draws["gap_exact"]) / scale
-    size = shift.where(above, -shift)
-    draws = draws.assign(percent=100 * size, signed=100 * shift)
+    draws = draws.assign(percent=100 * shift.where(above, -shift), signed=100 * shift)
     by_seed = draws.groupby([*keys, "seed"])
     scatter = by_seed[["gap_stochastic", "signed"]].var()
     variances = scatter.groupby(keys).mean()

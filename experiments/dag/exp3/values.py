@@ -179,8 +179,7 @@ def with_printed_accuracy(networks: pd.DataFrame, tables: Tables) -> pd.DataFram
 
 def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
     """activation, gap and E[σ''²] at a checkpoint, means over seeds, on the papers' images."""
-    rows = chosen(first(gaps), checkpoint=checkpoint)
-    gap = over_seeds(rows, ["activation"], "gap")
+    gap = over_seeds(chosen(first(gaps), checkpoint=checkpoint), ["activation"], "gap")
     curvature = chosen(first(networks), checkpoint=checkpoint)
     means = over_seeds(curvature, ["activation"], "sigma_pp_squared")
     renamed = means.rename(columns={"mean": "curvature"})
@@ -203,8 +202,7 @@ def correlations(
             "figure": figure,
             "where": f"Fig. 5, {SECTION}",
         }
-        line = stats.linear(points["curvature"], points["gap"], **about)
-        found.append(line)
+        found.append(stats.linear(points["curvature"], points["gap"], **about))
         about["name"] = "rank of gap and E[σ''²]"
         rank = stats.spearman(points["curvature"], points["gap"], **about)
         found.append(rank)

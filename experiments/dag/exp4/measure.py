@@ -67,8 +67,7 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
 def branch_dynamics(at: Point) -> dict[str, float]:
     """The row of `networks`: rho over all block Jacobians, without the exponents, which are defined
     on chains."""
-    nodes = at.network.measured
-    jacobians = block_jacobians(at.dag, at.x, nodes)
+    jacobians = block_jacobians(at.dag, at.x, at.network.measured)
     row = network_row(at) | spectral_norms_of(jacobians)
     return {name: value for name, value in row.items() if not name.startswith("lyapunov")}
 

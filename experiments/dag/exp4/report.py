@@ -87,10 +87,8 @@ def printed_roundings() -> pd.DataFrame:
     """The published ‖T‖ and gap of merges without curvature, which the reference file has as a
     note: column mean."""
     table = printed(NAME)
-    notes = table["note"].astype(str)
-    values = notes.str.extract(NUMBER, expand=False)
-    numbers = table.assign(mean=values.astype(float))
-    return numbers.dropna(subset=["mean"])
+    values = table["note"].astype(str).str.extract(NUMBER, expand=False)
+    return table.assign(mean=values.astype(float)).dropna(subset=["mean"])
 
 
 def printed_r() -> dict[tuple[Any, ...], float]:

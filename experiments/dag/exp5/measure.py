@@ -49,8 +49,7 @@ def measure_trained(
         budget = memory_of(metric)
         blocks = split_blocks(at.dag, at.x, y, pair, memory_budget=budget)
         with torch.no_grad():
-            output = at.network(at.x)
-            residual = output.squeeze(-1) - y
+            residual = at.network(at.x).squeeze(-1) - y
         loss = float(residual.square().mean())
         norms = block_row(blocks, pair, "full")
         block = {**at.where, **norms, "loss": loss}
@@ -83,6 +82,5 @@ def value_path(network: Network) -> dict[str, float]:
     stages: Any = network.stages
     values = stages["v"].weight.detach()
     head = stages["head"].linear
-    path = head.weight.detach() @ values
-    norm = float(path.norm())
+    norm = float((head.weight.detach() @ values).norm())
     return {"value_path": norm, "bias": float(head.bias.detach())}

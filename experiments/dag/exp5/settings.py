@@ -120,8 +120,7 @@ class Exp5Attention(Judged):
     def network_settings(self, network: str) -> dict[str, Any]:
         """Builder of `runner.models` and its arguments."""
         if network == "flat_mlp":
-            tokens = self.dataset.tokens
-            return self.model.flat_control(tokens, self.flat_width, self.mlp_depth)
+            return self.model.flat_control(self.dataset.tokens, self.flat_width, self.mlp_depth)
         if network == "attention":
             return self.model.network()
         return self.model.control(self.mlp_depth)

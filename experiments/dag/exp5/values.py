@@ -70,8 +70,7 @@ def authors_own(tables: Tables) -> bool:
         return False
     origin = chosen(tables["origin"], protocol=RECOVERED)
     ours = origin[origin["network"] != "relu_mlp"]
-    settings = ours[["inputs", "initial", "order"]]
-    published = (settings == "published").all(axis=None)
+    published = (ours[["inputs", "initial", "order"]] == "published").all(axis=None)
     all_five = set(ours["seed"]) == set(PUBLISHED_SEEDS)
     return all_five and bool(published)
 

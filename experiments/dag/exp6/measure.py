@@ -80,8 +80,7 @@ def network_row(network: Network, at: AtCheckpoint, ctx: Context) -> Row:
     """Loss and accuracy on the test set of a trained network, and the number of parameters."""
     row: Row = {"test_loss": math.nan, "test_accuracy": math.nan}
     if at.trained:
-        test = at.data.test.to(ctx.device)
-        evaluation = evaluate(network, test, "cross_entropy")
+        evaluation = evaluate(network, at.data.test.to(ctx.device), "cross_entropy")
         row["test_loss"], row["test_accuracy"] = evaluation
     row["parameters"] = network.parameter_count
     row["status"] = "ok" if at.trained else "untrained: no accuracy"
@@ -93,8 +92,7 @@ def certified(
 ) -> Row:
     """The row of `certificate`: products between the measured outputs on the first images. There
     are no blocks."""
-    sets = image_sets(at.data.test, experiment.metric, ctx.device)
-    _, x, y = next(sets)
+    _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
     dag = network.to_dag()
     images = x[:CERTIFIED], y[:CERTIFIED]
     generator = ctx.torch_generator(STREAM)
@@ -114,8 +112,7 @@ def by_estimator(
     network: Network, statistics: str, at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context
 ) -> Iterator[tuple[str, list[Row]]]:
     """(estimator, rows of `pairs`); the published estimates only with the published statistics."""
-    sets = image_sets(at.data.test, experiment.metric, ctx.device)
-    _, x, y = next(sets)
+    _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
     dag = network.to_dag()
     if experiment.metric.double:
         dag = dag.to(torch.float64)
@@ -277,11 +274,9 @@ def calibrated(network: Network, split: Split, images: int) -> Network:
     for norm in batch_norms(copied):
         norm.reset_running_stats()
         norm.momentum = None  # the statistics of one batch as they are
-    count = min(images, len(split))
-    x, _ = split.first(count)
+    x, _ = split.first(min(images, len(split)))
     copied.train()
-    device = next(copied.parameters()).device
-    copied(x.to(device))
+    copied(x.to(next(copied.parameters()).device))
     return copied.eval()
 
 

@@ -90,8 +90,7 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
     architecture."""
     table = selected(distances, "engine").assign(gap=gap)
     paper = chosen(printed(NAME), metric=value)
-    keys = zip(table["activation"], table["checkpoint"], strict=True)
-    measured = set(keys)
+    measured = set(zip(table["activation"], table["checkpoint"], strict=True))
     heads = {}
     panels_of_table = crossed(titles(table, "activation"), CHECKPOINTS)
     for key, head in panels_of_table.items():
@@ -137,8 +136,7 @@ def calibration(distances: pd.DataFrame) -> Figure:
     table = chosen(distances, checkpoint="init", estimator="engine")
 
     def draw(ax: Axes, activation: str) -> None:
-        shown = chosen(table, activation=activation)
-        curves = groups(shown, ["arch", "statistics"])
+        curves = groups(chosen(table, activation=activation), ["arch", "statistics"])
         for (arch, statistics), part in curves:
             style, kind = STATISTICS[statistics]
             text = f"{label(arch)}, statistics {kind}"

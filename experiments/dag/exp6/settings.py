@@ -75,8 +75,7 @@ class Exp6ResNet18(InterLayer):
                 seconds += of_training * self.dataset.train / 50000
             held = min(self.metric.memory_gib, self.metric.examples / 16)
             memory = 1.4 + held
-            cell = c.Cell(params, round(seconds, 1), memory)
-            cells.append(cell)
+            cells.append(c.Cell(params, round(seconds, 1), memory))
         return cells
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:

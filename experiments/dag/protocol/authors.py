@@ -68,8 +68,7 @@ class Results:
             file, _, path = place.partition(":")
             if file == self.file:
                 *given, rest = path.split("/", len(self.keys))
-                values = map(self._key, self.keys, given)
-                keys = dict(zip(self.keys, values, strict=True))
+                keys = dict(zip(self.keys, map(self._key, self.keys, given), strict=True))
                 yield keys, rest, mean
 
     def _key(self, name: str, text: str) -> Any:
@@ -105,8 +104,7 @@ def likened(own: pd.DataFrame, rows: Rows, **columns: Any) -> pd.DataFrame:
         table["test_accuracy"] = table["test_acc_percent"] / 100
     kinds = {"merge", "activation"} & set(own.columns)
     if kinds and "merged" in table:
-        names = table["merged"].str.split("_", expand=True)
-        table[["merge", "activation"]] = names
+        table[["merge", "activation"]] = table["merged"].str.split("_", expand=True)
     copies = [table.assign(seed=seed) for seed in SEEDS]
     table = pd.concat(copies, ignore_index=True)
     return table.reindex(columns=own.columns)

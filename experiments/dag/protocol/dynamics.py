@@ -52,8 +52,7 @@ def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[
     """
     found = {}
     for edge, jacobian in jacobians.items():
-        values = torch.linalg.svdvals(jacobian.double())
-        norms = values[:, 0]
+        norms = torch.linalg.svdvals(jacobian.double())[:, 0]
         found[edge] = float(norms.mean())
     return found
 
@@ -73,8 +72,7 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
     logs = q.new_zeros(len(q), width)
     for j in steps:
         q, r = torch.linalg.qr(j @ q)
-        diagonal = r.diagonal(dim1=1, dim2=2)
-        growth = diagonal.abs()
+        growth = r.diagonal(dim1=1, dim2=2).abs()
         logs += growth.log()
     exponents = (logs / len(steps)).mean(0)
     return exponents.sort(descending=True).values
@@ -92,8 +90,7 @@ def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
     for j in steps:
         # Rescaled at every step, or deep products leave the range of floating-point numbers.
         product = j @ product
-        norms = product.flatten(1).norm(dim=1)
-        size = norms.clamp_min(tiny)
+        size = product.flatten(1).norm(dim=1).clamp_min(tiny)
         logs = logs + size.log()
         product = product / size[:, None, None]
     largest = torch.linalg.svdvals(product)[:, 0]
@@ -111,6 +108,5 @@ def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
             shapes = f"{tuple(after.shape)} after {tuple(before.shape)}"
             raise ValueError(f"consecutive Jacobians do not fit: {shapes}")
     batch, _, width = steps[0].shape
-    device = steps[0].device
-    identity = torch.eye(width, dtype=torch.float64, device=device)
+    identity = torch.eye(width, dtype=torch.float64, device=steps[0].device)
     return steps, identity.expand(batch, -1, -1)

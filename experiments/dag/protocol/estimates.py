@@ -35,8 +35,7 @@ def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator)
     signs = rademacher(size, blocks.dtype, generator)
     z = signs.to(blocks.device)
     images = (blocks @ z).double()
-    squares = images.square().sum(1)
-    return squares.mean(1).sqrt()
+    return images.square().sum(1).mean(1).sqrt()
 
 
 def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -> Tensor:
@@ -45,13 +44,11 @@ def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -
     tiny = torch.finfo(blocks.dtype).tiny
     width = blocks.shape[2]
     normal = torch.randn(width, 1, generator=generator)
-    start = normal.to(blocks)
-    q = start.expand(len(blocks), -1, -1)
+    q = normal.to(blocks).expand(len(blocks), -1, -1)
     q = q / vector_norm(q, dim=1, keepdim=True)
     for _ in range(steps):
         back = blocks.mT @ (blocks @ q)
-        size = vector_norm(back, dim=1, keepdim=True)
-        q = back / size.clamp_min(tiny)
+        q = back / vector_norm(back, dim=1, keepdim=True).clamp_min(tiny)
     images = (blocks @ q).double()
     return vector_norm(images, dim=(1, 2))
 

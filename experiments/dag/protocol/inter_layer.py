@@ -63,8 +63,7 @@ class InterLayer(Judged):
         """
         untrained = getattr(self, "untrained", False)
         epochs = 0 if untrained else self.training.epochs
-        pairs = 3 * blocks * (blocks + 1) / 2
-        measured = pairs * (self.metric.subsamples + 1)
+        measured = 3 * blocks * (blocks + 1) / 2 * (self.metric.subsamples + 1)
         evaluations = measured * self.metric.examples / 32
         metrics = 0.0008 * evaluations * (self._width / 64) ** 2.5
         seconds = fixed + epochs * self.epoch_seconds(blocks) + metrics
@@ -83,8 +82,7 @@ class InterLayer(Judged):
         """Predicted memory: the program and its data, 16 bytes a parameter, and the three parts of
         the blocks of all pairs, of which at most `metric.memory_gib` is held at a time, but one
         pair always."""
-        entries = 3 * 4 * self.metric.examples * self._width**2
-        pair = entries / 2**30
+        pair = 3 * 4 * self.metric.examples * self._width**2 / 2**30
         pairs = pair * blocks * (blocks + 1) / 2
         held = max(pair, min(self.metric.memory_gib, pairs))
         parameters = (3072 + blocks * self._width) * self._width

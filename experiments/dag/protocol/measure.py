@@ -85,8 +85,7 @@ def first_pairs(at: Point, pairs: Sequence[Row], metric: InterLayerMetric) -> li
     images."""
     if not at.first:
         return []
-    nodes = at.network.measured
-    norms = example_norms(at.dag, nodes, at.x, at.y, metric)
+    norms = example_norms(at.dag, at.network.measured, at.x, at.y, metric)
     for pair, norm in zip(pairs, norms, strict=True):
         pair["R_examples"] = norm
     return [{"checkpoint": at.checkpoint, **pair_row(pair)} for pair in pairs]
@@ -115,8 +114,7 @@ def pairs_of(
     """Metrics of the blocks of every pair (`block_metrics`), and those that the metric's kind adds;
     distance −1 for None."""
     columns = block_metrics(blocks, order=nodes)
-    ends = zip(columns["v"], columns["w"], strict=True)
-    names = list(ends)
+    names = list(zip(columns["v"], columns["w"], strict=True))
     columns |= metric.added(blocks, names)
     if distance is not None:
         found = [distance(v, w) for v, w in names]

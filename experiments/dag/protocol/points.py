@@ -32,8 +32,7 @@ def on_images(experiment: InterLayer, cell: Cell, ctx: Context) -> Trained:
     """The network of a cell, trained, or as it starts where the experiment's field `untrained` is
     true."""
     make = untrained_images if getattr(experiment, "untrained", False) else train_images
-    settings = experiment.network_settings(cell)
-    return make(settings, experiment.dataset, experiment.training, ctx)
+    return make(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
 
 
 def image_sets(
@@ -44,8 +43,7 @@ def image_sets(
         if number == 0 and metric.subsample == "first":
             x, y = test.first(metric.examples)
         else:
-            generator = torch_generator(IMAGE_SEED, f"images/{number}")
-            x, y = test.random(metric.examples, generator)
+            x, y = test.random(metric.examples, torch_generator(IMAGE_SEED, f"images/{number}"))
         yield number, x.to(device), y.to(device)
 
 
@@ -92,8 +90,7 @@ def point(
 
 def on_papers_images(trained: Trained, metric: InterLayerMetric) -> Iterator[Point]:
     """The network of a training at every checkpoint that it reached, on the papers' images."""
-    sets = image_sets(trained.data.test, metric, trained.device)
-    _, x, y = next(sets)
+    _, x, y = next(image_sets(trained.data.test, metric, trained.device))
     for checkpoint in CHECKPOINTS:
         if checkpoint in trained.training.states:
             yield point(trained, metric, checkpoint, 0, x, y)
@@ -116,8 +113,7 @@ def at_every_point(
     if trained.training.status == "ok":  # untrained networks have init alone
         checkpoints = [checkpoint for checkpoint in checkpoints if checkpoint in reached]
     tables: dict[str, list[Row]] = {}
-    drawn = image_sets(trained.data.test, metric, trained.device)
-    sets = list(drawn)
+    sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in checkpoints for images in sets]
     numbered = enumerate(steps)
     for done, (checkpoint, number, x, y) in numbered:

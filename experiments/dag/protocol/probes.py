@@ -226,8 +226,7 @@ def spectral_norms(
     q = {}
     for v, w in pairs:
         generator_of_pair = streams.of(f"{v}->{w}")
-        start = operator.gaussian(operator.sizes[w], generator_of_pair)
-        q[v, w] = unit(start)
+        q[v, w] = unit(operator.gaussian(operator.sizes[w], generator_of_pair))
     sigma = {}
     for _ in range(steps):
         requests = {(v, w): (w, q[v, w], v) for v, w in pairs}
@@ -285,8 +284,7 @@ class Streams:
         self.kind = kind
         self.seed = 0
         if kind == "node":
-            drawn = torch.randint(0, 2**62, (), generator=generator, device="cpu")
-            self.seed = int(drawn)
+            self.seed = int(torch.randint(0, 2**62, (), generator=generator, device="cpu"))
 
     def of(self, name: str) -> torch.Generator:
         """The stream of a name."""

@@ -50,8 +50,7 @@ def scored(
     the keys that a cell's parameters are.
     """
     values = long_format(first(table), keys, dict(metrics))
-    spread = image_spread(table, keys, metrics)
-    values = values.merge(spread, on=[*keys, "metric"], how="left")
+    values = values.merge(image_spread(table, keys, metrics), on=[*keys, "metric"], how="left")
     return paired(values, tables, variant)
 
 
@@ -75,8 +74,7 @@ def image_spread(
             freedom = max(1, c.sets - 1)
             row["image_df"] = float(freedom)
             rows.append(row)
-    columns = [*keys, "metric", "image_variance", "image_df"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=[*keys, "metric", "image_variance", "image_df"])
 
 
 def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.DataFrame:
@@ -122,8 +120,7 @@ def probes(
     both = same.merge(exact, on=[*keys, "seed"], suffixes=("", "_exact"))
     untrained = both["checkpoint"].astype(str) == "init"
     both = both[both["paired"] & untrained]
-    error = both["value"] - both["value_exact"]
-    by_keys = error.groupby([both[key] for key in keys])
+    by_keys = (both["value"] - both["value_exact"]).groupby([both[key] for key in keys])
     noise = by_keys.agg(["std", "count"]).reset_index()
     noise["rounding_std"] = 2**0.5 * noise["std"]
     noise["rounding_df"] = noise["count"] - 1.0

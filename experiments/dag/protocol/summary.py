@@ -50,14 +50,12 @@ def label(keys: Sequence[str], values: Sequence[Any]) -> str:
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
     """keys, mean, std (ddof 1), n over the seeds."""
     by_keys = table.groupby(list(keys), sort=False)[value]
-    found = by_keys.agg(["mean", "std", "count"]).reset_index()
-    return found.rename(columns={"count": "n"})
+    return by_keys.agg(["mean", "std", "count"]).reset_index().rename(columns={"count": "n"})
 
 
 def complete(groups_of: Any, found: Any) -> Any:
     """`found` of each group of a table or column, NaN where a value of the group is missing."""
-    counts = groups_of.count()
-    return found.where(counts.eq(groups_of.size(), axis=0))
+    return found.where(groups_of.count().eq(groups_of.size(), axis=0))
 
 
 def complete_means(groups_of: Any) -> Any:
@@ -127,8 +125,7 @@ def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     by = [*keys, "seed", "checkpoint", "images"]
     by_keys = distances.groupby(by, sort=False)
     added = by_keys[["gn", "tensor"]]
-    sums = complete(added, added.sum()).reset_index()
-    gaps = sums.assign(gap=gap)
+    gaps = complete(added, added.sum()).reset_index().assign(gap=gap)
     return gaps.drop(columns=["gn", "tensor"])
 
 

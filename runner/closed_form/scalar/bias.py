@@ -44,8 +44,7 @@ def _kernel_eigenvectors(g: Tensor) -> tuple[Tensor, Tensor]:
     half = torch.full((1,), 0.5, dtype=g.dtype).sqrt()
     null = orthogonal_complement(axis[:, None])[:, 0]
     rows = [(half, half * axis), (half, -half * axis), (zero, null)]
-    values = torch.stack([norm, -norm, zero[0]])
-    return values, torch.stack([torch.cat(row) for row in rows])
+    return torch.stack([norm, -norm, zero[0]]), torch.stack([torch.cat(row) for row in rows])
 
 
 def _column_space(part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:

@@ -57,8 +57,7 @@ _ELEMENTWISE_COST = 120
 def logit_jacobian(state: Forward) -> Tensor:
     """Column i is j_i = ∂z_i/∂theta = [h(x_i) ⊗ F'(y_i) Ṽᵀ ; h(r_i)], (..., D, I)."""
     products = state.inputs[:, None] * state.slope[..., None, :, :]
-    columns = products.flatten(-3, -2)
-    return torch.cat([columns, with_bias(state.hidden[0])], dim=-2)
+    return torch.cat([products.flatten(-3, -2), with_bias(state.hidden[0])], dim=-2)
 
 
 def assemble(state: Forward, jacobian: Tensor, products: Tensor) -> Tensor:
@@ -302,8 +301,7 @@ def contraction_gradient(
     """
     state = forward(theta, x, q, activation, 3)
     jacobian = logit_jacobian(state)
-    products = input_products(state.inputs)
-    return _gradient(state, _contract(state, jacobian, products, matrix))
+    return _gradient(state, _contract(state, jacobian, input_products(state.inputs), matrix))
 
 
 def _gradient_along(state: Forward, constant: Callable[[Tensor], Tensor]) -> Tensor:

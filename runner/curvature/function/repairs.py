@@ -72,8 +72,7 @@ def _multi_margin_loss(
         y = y.unsqueeze(0)
     label = y.unsqueeze(1)
     lacking = (margin - f.gather(1, label) + f).relu()
-    others = lacking.pow(p).scatter(1, label, 0)
-    each = others.sum(1) / f.shape[1]
+    each = lacking.pow(p).scatter(1, label, 0).sum(1) / f.shape[1]
     if weight is not None:
         each = each * weight[y]
     if reduction == 0:

@@ -270,8 +270,7 @@ def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bo
         return t
 
     def run() -> None:
-        values = [evaluation.values[p] for p in node.parents]
-        floating, output = _of_first_example(node, values)
+        floating, output = _of_first_example(node, [evaluation.values[p] for p in node.parents])
         if second and floating and output.requires_grad:
             torch.autograd.grad(output.sum(), floating, create_graph=True, allow_unused=True)
 

@@ -51,8 +51,7 @@ def rules(batch_dim: int, weights: Weights) -> list[Weighing]:
 
         return [Weighing(own, GIVEN)]
     examples = Weighing(lambda b: float(count_examples(b, batch_dim)), "examples")
-    labels = Weighing(lambda b: float(count_labels(b)), "labels that are not ignored")
-    return [examples, labels]
+    return [examples, Weighing(lambda b: float(count_labels(b)), "labels that are not ignored")]
 
 
 @dataclass(frozen=True)

@@ -164,8 +164,7 @@ class Graphs:
         saved = SECOND * self.function.saved / data.tried
         if math.isnan(saved):
             made = self._nothing(0)
-            piece = self._piece(sizes[0])
-            graph_of_few = partial(self._made, made, piece)
+            graph_of_few = partial(self._made, made, self._piece(sizes[0]))
             saved = counted(graph_of_few, made.leaves.values())[1] / sizes[0]
         if not math.isnan(saved):
             chosen = small(saved, counts, vectors, budget, fast)

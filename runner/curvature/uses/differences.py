@@ -105,8 +105,7 @@ class GraphDifferences(Differences):
 
     def allowance(self) -> float:
         with self._quiet():
-            output = self.dag.forward(self.x)[self.dag.output]
-            slope = self._slope(output)
+            slope = self._slope(self.dag.forward(self.x)[self.dag.output])
         return of_quotients(fitted([slope], torch.finfo(slope.dtype).eps), self.steps)
 
     def _slope(self, output: Tensor) -> Tensor:
