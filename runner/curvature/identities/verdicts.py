@@ -92,24 +92,24 @@ def second_order(
 
 
 def _second_order(at: SecondOrder, part: Part) -> list[Outcome]:
-    compared, outcomes, product = _compared(at, part)
-    found = [_outcome(at, identity, one) for identity, one in compared.items()]
-    if any(_blurred(at, one) for one in found):
+    found, outcomes, product = _identities(at, part)
+    if at.double and any(_blurred(at, one) for one in found):
         found = _decided(at, found, _farther(at, part))
     return [*found, *outcomes, *_same_product(at, part, product)]
 
 
-def _compared(at: SecondOrder, part: Part) -> Compared:
-    return at.of_hessian() if part == "hessian" else _of_factors(at)
+def _identities(at: SecondOrder, part: Part) -> tuple[list[Outcome], list[Outcome], Tensor]:
+    """Outcomes of identities 2 and 3, what else is to be said, and the product."""
+    compared, outcomes, product = at.of_hessian() if part == "hessian" else _of_factors(at)
+    found = [_outcome(at, identity, one) for identity, one in compared.items()]
+    return found, outcomes, product
 
 
 def _farther(at: SecondOrder, part: Part) -> list[Outcome]:
     """The identities at a point that is not near u; none where the network has no finite loss."""
     there = SecondOrder(at.function, at.values, at.batch, at.wide, farther=True)
     with suppress(MeasurementError, RuntimeError):
-        compared = _compared(there, part)[0]
-        found = [_outcome(there, identity, one) for identity, one in compared.items()]
-        return [one for one in found if math.isfinite(one.error)]
+        return [one for one in _identities(there, part)[0] if math.isfinite(one.error)]
     return []
 
 
