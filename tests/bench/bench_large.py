@@ -124,8 +124,8 @@ PARTS = ("gauss_newton", "layers", "hessian", "trace", "bound", "density", "eige
 class Case:
     """A network with one batch, groups of its parameters, and how much is asked of each estimate.
 
-    probes: of traces, and of Φ on each group a third of them. steps: of each of two runs of
-    Lanczos. budget: bytes of the vectors and of the graphs.
+    probes: of traces. steps: of each of two runs of Lanczos. budget: bytes of the vectors and of
+    the graphs.
     between: bytes of products between layers.
     repeats: timed products.
     """

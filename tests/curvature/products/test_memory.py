@@ -130,8 +130,8 @@ for part in ("hessian", "gauss_newton"):
     operators = {}
     for b in (1, 32):
         given = net.as_module(), net.loss, (images[:b], y[:b]), net.order, part
-        operators[b] = LayerOperator(*given, memory_budget=96 << 20)
-    peak(96, lambda b: operators[b].apply({net.order[0]: torch.randn(50 if b > 1 else 1, 1024)}))
+        operators[b] = LayerOperator(*given, memory_budget=24 << 20)
+    peak(24, lambda b: operators[b].apply({net.order[0]: torch.randn(50 if b > 1 else 1, 1024)}))
 """
 
 
