@@ -18,6 +18,7 @@ from runner.curvature import (
 )
 from runner.curvature.products.of_batch import PARTS
 from tests.curvature.cases import Detached, Own, Swish, node_operator, with_backward
+from tests.curvature.checks_table import WRONG_SECOND, small
 from tests.curvature.oracles import parameter_matrix, relative
 from tests.draws import normal, tanh_net
 from tests.errors import refusal
@@ -109,7 +110,7 @@ def test_wrong_derivatives_are_refused_and_named_by_verify():
     "function, words",
     [
         (lambda w, t: F.embedding_bag(t, w), "uses an operation without a second derivative"),
-        (lambda w, t: Raising.apply(w).sum(0)[t].sum(1, True), "the second derivative .* no more"),
+        (lambda w, t: raising(w).sum(0)[t].sum(1, True), "the second derivative .* no more"),
     ],
 )
 def test_what_cannot_be_differentiated_twice_is_refused_on_a_few_examples(function, words):
@@ -124,26 +125,13 @@ def mean_square(f, y):
     return f.square().mean()
 
 
-class Raising(torch.autograd.Function):
-    """Its gradient is right and cannot be differentiated."""
-
-    @staticmethod
-    def forward(ctx, t):
-        return 1 * t
-
-    @staticmethod
-    def backward(ctx, g):
-        return Failing.apply(g)
+def no_more(g, t):
+    raise RuntimeError("no more")
 
 
-class Failing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, t):
-        return 1 * t
-
-    @staticmethod
-    def backward(ctx, g):
-        raise RuntimeError("no more")
+failing = with_backward(torch.clone, no_more)
+raising = with_backward(torch.clone, lambda g, t: failing(g))
+"""Its gradient is right and cannot be differentiated."""
 
 
 def test_a_report_warns_keeps_the_text_and_gives_the_number():
@@ -425,30 +413,17 @@ def test_shifted_labels_are_named():
     assert operator(mlp(), batches, shifted, weights=left).checks["4 weights"].startswith("right")
 
 
-FITTED = 100.0
+def test_what_is_inconclusive_near_the_weights_is_compared_farther_away():
+    """A network that fits its examples, with sines whose second derivative is right, and 2 % too
+    large."""
 
+    def built(sine):
+        case = small(lambda b, t: sine(b(t)), factor=100.0)(17)
+        return LayerOperator(case.module, case.loss, case.data, layers=case.layers)
 
-def fitted_network(between):
-    """Its labels are its own, and the loss has few digits."""
-    torch.manual_seed(0)
-    run = lambda m, t: FITTED * m.h(between(m.b(torch.tanh(m.a(t)))))  # noqa: E731
-    parts = {"a": nn.Linear(3, 6), "b": nn.Linear(6, 6), "h": nn.Linear(6, 3)}
-    module, x = Own(run, **parts).double(), normal(8, 3)
-    return module, CROSS, (x, module(x).argmax(1).detach())
-
-
-slightly_wrong = with_backward(
-    torch.sin, lambda g, t: g * (1.02 * t.cos() - 0.02 * t.cos().detach())
-)
-"""A second derivative that is 2 % too large."""
-
-
-def test_what_has_no_digits_near_the_weights_is_compared_farther_away():
-    module, loss, given = fitted_network(torch.sin)
-    assert loss(module(given[0]), given[1]).item() < 1e-9
-    found = LayerOperator(module, loss, given, layers=["a", "b"])
+    checks = built(torch.sin).checks
     for identity in ("2 gradient", "3 product"):
-        status, error = found.checks[identity].split()
+        status, error = checks[identity].split()
         assert status == "right" and float(error) < 1e-5
     with refusal("second derivative"):
-        LayerOperator(*fitted_network(slightly_wrong), layers=["a", "b"])
+        built(WRONG_SECOND)
