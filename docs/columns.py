@@ -3,18 +3,18 @@
 The columns of scorecard.csv, claims.csv and stats.csv are fields of the dataclasses that are
 written there, with their meanings. Those of measured tables are in `columns.toml` next to the code
 that measures them; a section of it holds what a column means in one table (`scorecard`: keys of
-printed values that no measured table has). A test compares both with the published tables.
+printed values that no measured table has), and a pattern such as `led_*` describes the columns
+that no entry names. A test compares both with the published tables.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
+from fnmatch import fnmatchcase
 from functools import cache
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 from runner.contract import Claim
@@ -38,13 +38,8 @@ TITLES = {
 HEAD = """# Columns
 
 Made by `python -m docs.columns` from the code that writes the tables. [Run](run.md#results) says
-which file has what; [concepts](concepts.md) explains verdicts and symbols.
-
-**Mann–Whitney and Wilcoxon tests** are rows of `stats.csv`, with the `kind` `mann_whitney`
-(independent samples) or `wilcoxon` (pairs): effect size `effect`, Hodges–Lehmann shift `shift` with
-its interval, p-value `p`, the smallest p that such samples can give `p_min`, and `p_holm` after
-Holm's correction in the family of its figure. A test that cannot reach 0.05 is left out of the
-family.
+which file has what; [concepts](concepts.md) explains verdicts and symbols. **Mann–Whitney and
+Wilcoxon tests** are rows of [`stats.csv`](#statscsv).
 """
 NUMBERED = re.compile(r"_\d+$")
 """The end of the name of a numbered column, such as lambda_3: described once, as lambda_1."""
@@ -75,6 +70,9 @@ def place_of(folder: str, table: str, column: str) -> tuple[str, str, str] | Non
                 return where, table, name
             if name in everywhere:
                 return where, "", name
+    for name in described(folder)[0]:
+        if "*" in name and fnmatchcase(column, name):
+            return folder, "", name
     return None
 
 
@@ -86,31 +84,24 @@ def page() -> str:
         sections.append(f"## {name}.csv\n")
         if name == "scorecard":
             sections.append(
-                "The first columns are the keys of the value: its `metric` and columns of the "
-                "measured tables below.\n"
+                "After the keys of the value: `metric`, and columns of measured tables.\n"
             )
-        sections.append(_list([(f"`{column}`", text) for column, text in meanings.items()]))
+        sections.append(_list(meanings))
     sections.append("## Measured tables\n")
     for folder, title in TITLES.items():
-        sections.append(f"### {title}\n")
-        sections.append(_list(list(_rows(folder))))
+        everywhere, tables = described(folder)
+        sections.append(f"### {title}\n\n{_list(everywhere)}")
+        for table, columns in tables.items():
+            sections.append(f"In `{table}`:\n\n{_list(columns)}")
     return "\n".join(sections)
 
 
-def _rows(folder: str) -> Iterator[tuple[str, str]]:
-    everywhere, tables = described(folder)
-    yield from ((f"`{column}`", text) for column, text in everywhere.items())
-    for table, meanings in tables.items():
-        yield from ((f"`{column}` of `{table}`", text) for column, text in meanings.items())
-
-
-def _list(rows: list[tuple[str, str]]) -> str:
-    """A line for each column; columns after one another with the same meaning share one."""
-    lines = []
-    for text, same in groupby(rows, key=itemgetter(1)):
-        names = ", ".join(column for column, _ in same)
-        lines.append(f"- {names}: {text}\n")
-    return "".join(lines)
+def _list(meanings: Meanings) -> str:
+    """A line for each meaning, at the place of its first column."""
+    columns: dict[str, list[str]] = {}
+    for column, text in meanings.items():
+        columns.setdefault(text, []).append(f"`{column}`")
+    return "".join(f"- {', '.join(names)}: {text}\n" for text, names in columns.items())
 
 
 if __name__ == "__main__":

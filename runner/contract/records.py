@@ -34,58 +34,64 @@ def column(meaning: str, **default: Any) -> Any:
 class Statistic:
     """One row of stats.csv."""
 
-    name: str = column("unique together with group")
+    name: str = column("unique within its group")
     kind: str = column(
         "mann_whitney (independent samples), wilcoxon (pairs), spearman, a fit, or summary"
     )
-    figure: str = column("figure in which it is drawn", default="")
+    figure: str = column("where it is drawn", default="")
     where: str = column("place in the paper", default="")
-    group: str = column("variant, such as protocol=fitted seed=42", default="")
-    label_a: str = column("what sample a is", default="")
-    label_b: str = column("what sample b is", default="")
-    n_a: int = column("how many values of a entered", default=0)
-    n_b: int = column("how many values of b entered", default=0)
-    lost: int = column("infinite or missing values, which do not enter", default=0)
-    unconverged: int = column(
-        "pairs with an end that missed the stop rule of its search", default=0
-    )
+    group: str = column("variant", default="")
+    label_a: str = column("what the samples are", default="")
+    label_b: str = column("what the samples are", default="")
+    n_a: int = column("sizes of the samples", default=0)
+    n_b: int = column("sizes of the samples", default=0)
+    lost: int = column("infinite or missing values, left out", default=0)
+    unconverged: int = column("pairs with an end that missed the stop rule", default=0)
     statistic: float = column(
-        "U of a (Mann–Whitney), W⁺ (Wilcoxon), Spearman's ρ, or the mean", default=NAN
+        "U (Mann–Whitney), W⁺ (Wilcoxon), ρ (Spearman), or the mean", default=NAN
     )
     p: float = column("two-sided p-value", default=NAN)
     p_holm: float = column(
-        "p after Holm's correction in the family; empty where p_min is not below 0.05",
+        "p after Holm's correction; empty where p_min is 0.05 or more",
         default=NAN,
     )
     p_min: float = column("smallest p that samples of this size can give", default=NAN)
-    family: str = column(
-        "tests that Holm's correction takes together: figure, kind and their number", default=""
-    )
+    family: str = column("tests that Holm's correction takes together", default="")
     effect: float = column(
         "rank-biserial correlation: share of pairs with larger a less share with smaller a",
         default=NAN,
     )
-    shift: float = column("Hodges–Lehmann estimate of how much larger a is", default=NAN)
-    shift_low: float = column("lower end of its 95 % interval", default=NAN)
-    shift_high: float = column("upper end of its 95 % interval", default=NAN)
-    effect_least: float = column("effect if all lost values are as small as can be", default=NAN)
-    p_least: float = column("p in that case", default=NAN)
-    shift_least: float = column("lower end of the shift in that case", default=NAN)
-    effect_most: float = column("effect if all lost values are as large as can be", default=NAN)
-    p_most: float = column("p in that case", default=NAN)
-    shift_most: float = column("upper end of the shift in that case", default=NAN)
+    shift: float = column("Hodges–Lehmann estimate of a − b", default=NAN)
+    shift_low: float = column("its 95 % interval", default=NAN)
+    shift_high: float = column("its 95 % interval", default=NAN)
+    effect_least: float = column(
+        "with all lost values as small as can be; of the shift, its lower end", default=NAN
+    )
+    p_least: float = column(
+        "with all lost values as small as can be; of the shift, its lower end", default=NAN
+    )
+    shift_least: float = column(
+        "with all lost values as small as can be; of the shift, its lower end", default=NAN
+    )
+    effect_most: float = column(
+        "with all lost values as large as can be; of the shift, its upper end", default=NAN
+    )
+    p_most: float = column(
+        "with all lost values as large as can be; of the shift, its upper end", default=NAN
+    )
+    shift_most: float = column(
+        "with all lost values as large as can be; of the shift, its upper end", default=NAN
+    )
     slope: float = column("of a fit", default=NAN)
     intercept: float = column("of a fit", default=NAN)
     slope_error: float = column("standard error of the slope", default=NAN)
-    r2: float = column("coefficient of determination of a fit", default=NAN)
+    r2: float = column("R² of a fit", default=NAN)
     mean: float = column("of a, in summaries", default=NAN)
-    std: float = column("its standard deviation (ddof 1)", default=NAN)
-    std_population: float = column(
-        "its standard deviation (ddof 0), as papers print it", default=NAN
-    )
-    median: float = column("of a", default=NAN)
+    std: float = column("standard deviation (ddof 1)", default=NAN)
+    std_population: float = column("standard deviation (ddof 0)", default=NAN)
+    median: float = column("of a, in summaries", default=NAN)
     method: str = column("exact, asymptotic, or least squares", default="")
-    note: str = column("what else a reader should know", default="")
+    note: str = column("remark", default="")
 
     @property
     def decay(self) -> float:
@@ -130,52 +136,42 @@ class Claim:
     name: str = column("unique within the experiment")
     statement: str = column("what the paper says")
     where: str = column("place in the paper")
-    verdict: Verdict = column(
-        "confirmed, refuted, minor error, inconclusive, or one that is not counted"
-    )
-    statistic: float = column("the measured quantity of the part nearest to its limit", default=NAN)
-    threshold: str = column("the criterion", default="")
+    verdict: Verdict = column("explained in Concepts")
+    statistic: float = column("measured quantity, of the part nearest to its limit", default=NAN)
+    threshold: str = column("criterion", default="")
     detail: str = column("n, interval, p and effect size, or why nothing was decided", default="")
-    group: str = column(
-        "what it speaks of, where one experiment is about several papers", default=""
-    )
-    variants: Mapping[str, Verdict] = column(
-        "verdict of each part (a depth, a checkpoint, a protocol), as JSON", default_factory=dict
-    )
+    group: str = column("paper, where one experiment is about several", default="")
+    variants: Mapping[str, Verdict] = column("verdict of each part, as JSON", default_factory=dict)
     other_seeds: Mapping[str, Verdict] = column(
-        "the same of seeds other than the published networks', where those decide a part alone",
+        "the same of seeds other than the published networks'",
         default_factory=dict,
     )
     seeds_needed: float = column(
-        "seeds that would decide it if mean and spread stayed as they are; inf: none would",
+        "seeds that would decide it; inf: no number would",
         default=NAN,
     )
-    undecidable: str = column(
-        "why no number of seeds would decide it, where that is known", default=""
-    )
+    undecidable: str = column("why no number of seeds would decide it", default="")
     independent: bool = column(
-        "whether it does not depend on the protocol (a theorem, a formula, an exact zero)",
+        "whether it is true of every protocol (a theorem, a formula)",
         default=False,
     )
-    chosen: bool = column("whether the limits are ours and not the paper's", default=False)
-    extension: bool = column("whether it is not in the paper, and counted apart", default=False)
+    chosen: bool = column("whether the limits are ours", default=False)
+    extension: bool = column("whether it is not in the paper", default=False)
     replication: str = column(
-        "verdict of the seeds declared for a second one; not counted", default=""
+        "verdict of the seeds declared for a second one (not counted)", default=""
     )
-    authors: str = column("verdict from the authors' own published results", default="")
+    authors: str = column("verdict from the authors' public results", default="")
     authors_value: float = column("the quantity in those results", default=NAN)
-    alternative: str = column(
-        "what would be so if it were false; the judge does not confirm it then", default=""
-    )
-    low: float = column("lower end of its 95 % interval over seeds", default=NAN)
-    high: float = column("upper end of that interval", default=NAN)
-    n: int = column("its seeds", default=0)
+    alternative: str = column("what would be so if it were false", default="")
+    low: float = column("95 % interval over seeds", default=NAN)
+    high: float = column("95 % interval over seeds", default=NAN)
+    n: int = column("our seeds", default=0)
     p: float = column(
-        "two-sided p of the mean against a limit, or p of the equivalence test with a number",
+        "two-sided p against the limit, or of the equivalence test",
         default=NAN,
     )
     detectable: float = column(
-        "smallest distance from the limit, or from the printed number, that would have been found",
+        "smallest difference that would have been found",
         default=NAN,
     )
 

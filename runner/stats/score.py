@@ -49,74 +49,62 @@ class Score:
 
     paper_mean: float = column("printed value")
     paper_std: float = column("printed standard deviation (ddof 0)")
-    upper_bound: float = column("printed bound, where no value is printed")
+    upper_bound: float = column("printed bound")
     n_seeds: int = column("seeds of the paper")
     resolution: float = column("half a unit of the last printed digit")
-    way: str = column(
-        "as described in the paper, authors' configuration, or recovered protocol", default=""
-    )
-    statistic: str = column(
-        "what the printed number is made of: mean over seeds, ratio of means, one value", default=""
-    )
+    way: str = column("as described, authors' configuration, or recovered protocol", default="")
+    statistic: str = column("mean over seeds, ratio of means, or one value", default="")
     results_std: float = column("standard deviation of the authors' public results", default=NAN)
-    margin: float = column("how far the means may lie apart", default=NAN)
+    margin: float = column("largest difference that counts as reproduced", default=NAN)
     measured_mean: float = column("our mean", default=NAN)
     measured_std: float = column("our standard deviation (ddof 1)", default=NAN)
     n: int = column("our seeds", default=0)
     image_variance: float = column(
-        "variance of the difference, where both sides looked at different images",
+        "variance between sets of images",
         default=0.0,
     )
-    image_df: float = column("its degrees of freedom", default=NAN)
+    image_df: float = column("degrees of freedom", default=NAN)
     rounding_std: float = column(
-        "by how much rounding or other probes move a seed's value, where the networks are the same",
+        "scatter from rounding or probes on the same networks",
         default=NAN,
     )
-    rounding_df: float = column("its degrees of freedom", default=NAN)
+    rounding_df: float = column("degrees of freedom", default=NAN)
     ratio: float = column("measured over printed", default=NAN)
     difference: float = column("measured less printed", default=NAN)
     standard_error: float = column("of the difference", default=NAN)
-    df: float = column("degrees of freedom of the difference", default=NAN)
+    df: float = column("degrees of freedom", default=NAN)
     z: float = column("difference over its standard error", default=NAN)
-    low: float = column("lower end of the 90 % interval of the difference", default=NAN)
-    high: float = column("upper end of the 90 % interval of the difference", default=NAN)
-    verdict: str = column(
-        "exact match, reproduced, not reproduced, inconclusive, or uncounted", default="not run"
-    )
-    equivalence: str = column("what the equivalence test alone says", default="")
-    detectable: float = column(
-        "smallest difference that would have been not reproduced", default=NAN
-    )
+    low: float = column("90 % interval of the difference", default=NAN)
+    high: float = column("90 % interval of the difference", default=NAN)
+    verdict: str = column("explained in Concepts", default="not run")
+    equivalence: str = column("verdict of the equivalence test alone", default="")
+    detectable: float = column("smallest difference that would have been found", default=NAN)
     significant: str = column(
-        "yes where zero is outside the 99 % interval of the difference and the digits are others",
+        "whether it differs at 1 %, and in its digits",
         default="",
     )
-    seeds_needed: float = column("how many seeds would decide an inconclusive row", default=NAN)
-    sign_kept: str = column("whether the sign is the printed one, where it can differ", default="")
+    seeds_needed: float = column("seeds that would decide it; inf: no number would", default=NAN)
+    sign_kept: str = column("whether the sign is the printed one", default="")
     order_kept: float = column(
-        "share of the other rows of table and metric on the same side of this one as in the paper",
+        "share of the table's other values on the printed side of this one",
         default=NAN,
     )
-    in_our_95: str = column("whether the printed value is in our 95 % interval", default="")
+    in_our_95: str = column("whether our 95 % interval contains the printed value", default="")
     in_their_prediction: str = column(
-        "whether our mean is in the 95 % prediction interval of theirs", default=""
+        "whether their 95 % prediction interval contains our mean", default=""
     )
-    std_ratio: float = column(
-        "our standard deviation over the printed one (both ddof 1)", default=NAN
-    )
-    std_p: float = column("two-sided F test of their equality", default=NAN)
+    std_ratio: float = column("our standard deviation over the printed one", default=NAN)
+    std_p: float = column("F test of equal standard deviations", default=NAN)
     reason: str = column("of the verdict", default="")
     source: str = column("place in the paper", default="")
-    note: str = column("what else a reader should know", default="")
+    note: str = column("remark", default="")
     values: tuple[tuple[int, float | None], ...] = column(
-        "our value of every seed: JSON, [seed, value]", default=()
+        "our value of each seed, as JSON", default=()
     )
     replication: str = column(
-        "verdict of the seeds declared for a second one; not counted", default=""
+        "verdict of the seeds declared for a second one (not counted)", default=""
     )
-    undecidable: str = column(
-        "why no number of our seeds would decide an inconclusive row", default=""
-    )
+    undecidable: str = column("why no number of seeds would decide it", default="")
 
 
 def score_of(
