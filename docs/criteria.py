@@ -1,12 +1,10 @@
-"""Print docs/criteria.md: every margin and criterion that we chose, the commit that fixed it,
-whether that was before or after the first result of its experiment was committed, and what the
-margin tells apart: `python -m docs.criteria > docs/criteria.md`.
+"""Print docs/criteria.md: which margins and criteria that we chose are younger than the first
+result of their experiment or were changed, and what the margin tells apart:
+`python -m docs.criteria > docs/criteria.md`.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +15,6 @@ import pandas as pd
 
 from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import statement_rows, statements
-from runner.contract import Statement
 from runner.contract.experiment import named
 from runner.report.answers.reference import files
 from runner.run.config.experiment import preview
@@ -28,30 +25,25 @@ from runner.stats.rows import table_of
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Margins and criteria
 
-Made by `python -m docs.criteria` from the rows of `experiments/reference/`, which have the reasons.
-*Fixed in* is the commit in which the limits first had their present form; of a setting, the first
-in which a setting of this name had this value. *Order*: before or after the first commit with a
-report of the experiment. A criterion that is younger than the first result, or that was changed
-(below), may have been chosen with it in view.
+Made by `python -m docs.criteria`. The rows of `experiments/reference/` have each limit, its reason,
+and the commit that first gave it its present form. This page names the criteria that may have been
+chosen with the result in view: those fixed after the first commit with a report of their
+experiment, and those changed later.
 
 The default margin of printed numbers, ±25 %, was fixed in 3f8faa74: before the first results of
-Experiments 2 and 6, and after those of Experiments 1, 1b, 3, 3b, 4 and 5 (037520f1, fd663b37),
-which an older rule had scored. The level of rank tests, 0.01, and the share of the data sets that
-have to agree, 0.8, are defaults as well: for the three-layer and the scalar networks they were
-fixed in e4b1aade, before their first results.
+Experiments 2 and 6, after those of Experiments 1, 1b, 3, 3b, 4 and 5 (037520f1, fd663b37), which an
+older rule had scored. The defaults of rank tests (level 0.01, 0.8 of the data sets) were fixed
+before the first results of the three-layer and the scalar networks (e4b1aade).
 
 """
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """A limit that we chose. fixed: the commit that fixed it; order: before or after the first
-    result."""
+    """A limit that we chose. order: before or after the first result."""
 
     experiment: str
     name: str
-    limits: str
-    fixed: str
     order: str
 
 
@@ -65,39 +57,32 @@ def rows_of(kind: str) -> Iterator[dict[str, str]]:
         yield from table_of(path)
 
 
-LIMITS = ("low", "high", "margin")
-
-
-def in_words(statement: Statement) -> str:
-    """'low 0.5, high 2'."""
-    limits = {key: getattr(statement, key) for key in LIMITS}
-    return ", ".join(f"{key} {v:g}" for key, v in limits.items() if math.isfinite(v))
+def _order(fixed: str) -> str:
+    """'after' of '20f49b8c after'."""
+    return fixed.split()[1]
 
 
 def of_statements() -> Iterator[Criterion]:
     """The rows of statements whose limits or margins are ours."""
     for (experiment, name), s in statement_rows().items():
         if s.fixed:
-            yield Criterion(experiment, name, in_words(s), *s.fixed.split())
+            yield Criterion(experiment, name, _order(s.fixed))
 
 
 def of_margins() -> Iterator[Criterion]:
     """The margins of printed numbers that differ from the default."""
-    found = set()
-    for row in rows_of("numbers"):
-        if row.get("margin"):
-            columns = ("experiment", "margin", "margin_reason", "fixed")
-            found.add(tuple(row[column] for column in columns))
-    for experiment, margin, _, fixed in sorted(found):
-        yield Criterion(experiment, "margin of printed numbers", margin, *fixed.split())
+    columns = ("experiment", "margin", "fixed")
+    rows = {tuple(row[c] for c in columns) for row in rows_of("numbers") if row.get("margin")}
+    for experiment, margin, fixed in sorted(rows):
+        yield Criterion(experiment, f"margin {margin} of printed numbers", _order(fixed))
 
 
 def of_settings() -> Iterator[Criterion]:
     """The settings that change claims and no measured number."""
     for row in rows_of("settings"):
         if row["setting"] != SEEDS:
-            limits = f"{row['setting']} {row['value']}"
-            yield Criterion(row["experiment"], "setting", limits, *row["fixed"].split())
+            name = f"setting {row['setting']}"
+            yield Criterion(row["experiment"], name, _order(row["fixed"]))
 
 
 def criteria() -> Iterator[Criterion]:
@@ -107,18 +92,36 @@ def criteria() -> Iterator[Criterion]:
     yield from of_margins()
 
 
+def order_section() -> str:
+    """How many criteria of each experiment are older than its first result, and which are not."""
+    before: dict[str, int] = {}
+    after: dict[str, list[str]] = {}
+    for c in criteria():
+        before.setdefault(c.experiment, 0)
+        names = after.setdefault(c.experiment, [])
+        if c.order == "before":
+            before[c.experiment] += 1
+        else:
+            names.append(c.name)
+    late = sum(map(len, after.values()))
+    lead = f"{sum(before.values())} were fixed before the first result, {late} after it.\n\n"
+    rows = [(name, number, "; ".join(after[name])) for name, number in before.items()]
+    return lead + table(("experiment", "before", "after"), rows)
+
+
 CHANGED = """
 ## Criteria changed with the result in view
 
 """
 FAVOUR = "changed in the authors' favour when the result had been seen"
-"""Beginning of the history of many criteria, which the page says once."""
+SEEN = "changed when the result had been seen"
+"""Beginnings of the history of many criteria, which the page says once."""
 SECOND = """
 ## Seeds of second verdicts
 
-n is written down before the further seeds are run: as many, the paper's five included, as that
-inconclusive statement needs which takes most, of those that at most 25 would decide, where a seed
-costs less than ten minutes. The commit is that of the declaration.
+n is declared before the further seeds are run: the largest number of seeds, the paper's five
+included, that an inconclusive statement needs, of those that at most 25 would decide, where a seed
+costs less than ten minutes.
 
 """
 
@@ -155,13 +158,13 @@ def changed() -> Iterator[tuple[str, str, str]]:
 
 def changed_section() -> str:
     """The section: changes in the authors' favour, then the others."""
-    favoured, others = [], []
+    favoured: list[tuple[str, str, str]] = []
+    others: list[tuple[str, str, str]] = []
     for experiment, statements_of, history in grouped(changed()):
-        if history.startswith(FAVOUR):
-            favoured.append((experiment, statements_of, history.removeprefix(FAVOUR).lstrip(";: ")))
-        else:
-            others.append((experiment, statements_of, history))
-    columns = ("experiment", "statements", "history")
+        rows = favoured if history.startswith(FAVOUR) else others
+        text = history.removeprefix(FAVOUR).removeprefix(SEEN).lstrip(";: ")
+        rows.append((experiment, statements_of, text.removeprefix("before: ")))
+    columns = ("experiment", "statements", "criterion before")
     return (
         CHANGED
         + "In the authors' favour:\n\n"
@@ -174,15 +177,15 @@ def changed_section() -> str:
 SHARPNESS = """
 ## What the margin tells apart
 
-Each measured value is compared here with the other printed values of its table and metric, by the
-margin of that value and the interval of its own comparison. *Within*: the difference is within the
-margin; *reproduced*: its whole interval is. Values that printed digits decide are left out.
+Each measured value is compared with the other printed values of its table and metric. *Within*: the
+difference is within the margin; *reproduced*: its whole interval is. In percent of the pairs, from
+the table with the least to that with the most; values that printed digits decide are left out.
 
 """
 LARGE = (
-    "Of the values of other cells, {low:.0f} to {high:.0f} % pass by the margin for C and D of "
-    "Experiments 2 and 6, and {least:.0f} to {most:.0f} % for R of Experiment 6: where the share "
-    "is large, *reproduced* confirms the size of a number, not its place in the table.\n\n"
+    "C and D of Experiments 2 and 6 pass with {low:.0f} to {high:.0f} % of the values of other "
+    "cells, R of Experiment 6 with {least:.0f} to {most:.0f} %: where the share is large, "
+    "*reproduced* confirms the size of a number, not its place in the table.\n\n"
 )
 BY_MARGIN = ("reproduced", "not reproduced", "inconclusive")
 """Verdicts that follow from the margin."""
@@ -237,12 +240,21 @@ def sharpness_section() -> str:
         elif row.experiment == "exp6_resnet18" and row.metric == "R":
             narrow.append(row.within)
     text = LARGE.format(low=min(wide), high=max(wide), least=min(narrow), most=max(narrow))
-    lines = []
+    shares: dict[tuple[str, str], list[Swapped]] = {}
     for row in rows:
-        shares = f"`{row.metric}` ({row.values}) {row.within:.0f} %, {row.reproduced:.0f} %"
-        lines.append((row.experiment, shares, row.table, row.way))
-    columns = ("experiment", "metric (values) within, reproduced", "table", "way")
+        shares.setdefault((row.experiment, row.metric), []).append(row)
+    lines = [
+        (name, f"`{metric}` {_span(r.within for r in of)} ({_span(r.reproduced for r in of)})")
+        for (name, metric), of in shares.items()
+    ]
+    columns = ("experiment", "metric, within (reproduced)")
     return SHARPNESS + text + table(columns, grouped(lines))
+
+
+def _span(shares: Iterable[float]) -> str:
+    """'4–18', or '4' where all round to it."""
+    rounded = sorted(round(share) for share in shares)
+    return "–".join(map(str, dict.fromkeys((rounded[0], rounded[-1]))))
 
 
 def second() -> Iterator[tuple[str, str, str, str]]:
@@ -271,13 +283,7 @@ def by_function() -> Iterator[tuple[str, str, str]]:
 
 def main() -> None:
     """Print the page."""
-    rows, counts = [], Counter[str]()
-    for c in criteria():
-        counts[c.order] += 1
-        rows.append((c.experiment, f"{c.name} ({c.limits})", c.fixed, c.order))
-    lead = f"{counts['before']} were fixed before the first result, {counts['after']} after it.\n\n"
-    columns = ("experiment", "statements (limits)", "fixed in", "order")
-    page = HEAD + lead + table(columns, grouped(rows))
+    page = HEAD + order_section()
     page += sharpness_section()
     page += changed_section()
     page += BY_FUNCTION + table(("experiment", "statements", "why"), grouped(by_function()))
