@@ -91,13 +91,21 @@ def check_all(
 
 
 USAGE = "audit: expected PLACE, for example attention.d.1, or a paper to list its places, one of: "
+SAID = {
+    "consequence": "consequence",
+    "authors": "view",
+    "but": "reply",
+    "elsewhere": "elsewhere",
+}
+"""What `hess-run audit` shows of an erratum: name of the line -> key in errata.toml."""
 
 
 def audit(arguments: Sequence[str]) -> int:
-    """Print five lines for each clause that PLACE names; 0, or 2 with one line on a mistake.
+    """Print five lines for each clause that PLACE names, then what is said of its root cause; 0,
+    or 2 with one line on a mistake.
 
-    PLACE is the id of a clause, of a root cause (its clauses), or of a paper (a list of ids and
-    expected verdicts).
+    PLACE is the id of a clause, the id of a root cause or its label on the pages of errata
+    ("dag.C5"; its clauses), or a paper (a list of ids and expected verdicts).
     """
     if len(arguments) != 1 or arguments[0].startswith("-"):
         return _mistake(USAGE + ", ".join(keys()))
@@ -108,10 +116,14 @@ def audit(arguments: Sequence[str]) -> int:
                 print(f"{clause.id:34s} {clause.expected:22s} {clause.kind:1s} {clause.place}")
             return 0
     every = [(key, clause) for key in keys() for clause in clauses(key)]
+    roots = {erratum["id"]: erratum for key in keys() for erratum in errata(key)["erratum"]}
+    by_label = {label(erratum).lower(): name for name, erratum in roots.items()}
     chosen = [pair for pair in every if pair[1].id == place]
-    chosen = chosen or [pair for pair in every if pair[1].root == place]
+    chosen = chosen or [pair for pair in every if pair[1].root == by_label.get(place, place)]
     for key, clause in chosen:
         print(_five_lines(key, clause))
+    for root in dict.fromkeys(clause.root for _, clause in chosen if clause.root):
+        print(_said(roots[root]))
     if chosen:
         return 0
     message = f"audit: expected the id of a clause, found '{arguments[0]}'"
@@ -141,6 +153,27 @@ def _five_lines(key: str, clause: Clause) -> str:
         f"  corrected  {corrected}",
         f"  reference  {row['reference'] or within}",
     ]
+    return "\n".join(lines)
+
+
+def label(erratum: Row) -> str:
+    """The erratum as the pages number it, after the prefix of the paper's ids: "ws.B3"."""
+    prefix = erratum["id"].partition(".")[0]
+    return f"{prefix}.{erratum['kind']}{erratum['number']}"
+
+
+def _said(erratum: Row) -> str:
+    """The instance that no clause has, consequence, authors' view, why it does not save the line,
+    and the paper's own right line."""
+    from experiments.paper_audit.effects import EXAMPLES
+
+    lines = [f"{label(erratum)}: {erratum['place']}"]
+    if erratum["id"] in EXAMPLES:
+        example = EXAMPLES[erratum["id"]]()
+        lines += [f"  {name:11s} {text}" for name, text in example.items() if text]
+    for name, key in SAID.items():
+        if erratum.get(key, "None.") != "None.":
+            lines.append(f"  {name:11s} {erratum[key]}")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -76,8 +77,8 @@ def _latex(text: str) -> str:
 
 
 def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
-    """The page of one paper: what survives, class A, B as a table; folded: views, the worked checks
-    of B, C to E."""
+    """The page of one paper: what survives, class A, tables of B to D, E; folded: views, the
+    worked checks of B, C to E."""
     by_class: ByClass = {kind: [] for kind in CLASSES}
     for entry in listed:
         by_class[entry["class"]].append(entry)
@@ -152,18 +153,21 @@ def _major(entry: Row) -> list[str]:
 
 def _minor(listed: list[Row]) -> list[str]:
     """Class B as a table; folded: consequences, worked checks and views."""
-    formulas = []
     remarks = []
     for entry in listed:
-        label = entry["label"]
-        printed = code(entry["printed"])
-        corrected = _latex(entry["corrected"])
-        formulas.append((label, entry["place"], printed, corrected))
-        remarks.append(_item(label, _remark(entry), _check(entry), _failed(entry)))
-    lines = ["## B. Minor errors", ""]
-    header = ("error", "place", "printed", "corrected")
-    lines += [*table(header, formulas), ""]
+        texts = (_said(entry), _view(entry), _check(entry), _failed(entry))
+        remarks.append(_item(entry["label"], *texts))
+    lines = ["## B. Minor errors", "", *_formulas(listed), ""]
     return lines + folded("B: consequences, authors' view, worked checks", remarks)
+
+
+def _formulas(listed: list[Row]) -> list[str]:
+    """The table of errors, printed and corrected."""
+    body = []
+    for entry in listed:
+        corrected = _latex(entry["corrected"])
+        body.append((entry["label"], entry["place"], code(entry["printed"]), corrected))
+    return table(("error", "place", "printed", "corrected"), body)
 
 
 def _worked(entry: Row) -> str:
@@ -206,31 +210,44 @@ def _view(entry: Row) -> str:
 
 
 def _affects(entry: Row) -> str:
-    places = dict.fromkeys(entry["also_affects"])
-    return "; ".join(place for place in places if place not in entry["place"])
+    """Places that the heading does not name."""
+    heading = re.split(r"[;()]", entry["place"])
+    named = {text.strip() for text in heading}
+    named |= {text.strip() for text in entry["place"].split(",")}
+    places = [place.strip() for text in entry["also_affects"] for place in text.split(";")]
+    further = [p for p in places if p not in named and p.partition(",")[0] not in named]
+    return "; ".join(dict.fromkeys(further))
 
 
 def _others(by_class: ByClass) -> list[str]:
-    """Classes C, D and what is open, then the places without a check."""
-    body = []
-    for kind in "CDE":
-        errors = [entry for entry in by_class[kind] if entry["id"]]
-        for entry in errors:
-            lines = f"{code(entry['printed'])} → ${entry['corrected']}$."
-            remark = (_remark(entry), _check(entry), _failed(entry))
-            body.append(_item(entry["label"], f"{entry['place']}: {lines}", *remark))
-    unchecked = [entry for entry in by_class["E"] if not entry["id"]]
-    if unchecked:
-        body += ["", "Not checked:", ""]
-    reasons = [f"- {entry['place']}: {entry['authors_view']}" for entry in unchecked]
-    return [*body, *reasons]
+    """Classes C and D as a table, what is open without the print, and places without a check."""
+    listed = by_class["C"] + by_class["D"]
+    body = _formulas(listed)
+    if listed:
+        number = listed[0]["label"]
+        prefix = listed[0]["id"].partition(".")[0]
+        command = code(f"hess-run audit {prefix}.{number}")
+        body += ["", f"{command} prints check, consequence and authors' view of {number}."]
+    failed = [_item(entry["label"], _failed(entry)) for entry in listed if _failed(entry)]
+    return [*body, "", *failed, *_unchecked(by_class["E"])]
 
 
-def _remark(entry: Row) -> str:
-    """Consequence, where there is one, and view."""
-    if entry["consequence"] in ("", "None."):
-        return _view(entry)
-    return f"{entry['consequence']} {_view(entry)}"
+def _unchecked(listed: list[Row]) -> list[str]:
+    """Class E: places and reasons; of a line that is open without the print also the line."""
+    lines = []
+    for entry in listed:
+        if entry["id"]:
+            formulas = f"{code(entry['printed'])} → ${entry['corrected']}$."
+            texts = (f"{entry['place']}: {formulas}", entry["consequence"], entry["authors_view"])
+            lines.append(_item(entry["label"], *texts))
+        else:
+            lines.append(f"- {entry['place']}: {entry['authors_view']}")
+    return ["E, open without the print or not checked:", "", *lines] if lines else []
+
+
+def _said(entry: Row) -> str:
+    """Consequence, where there is one."""
+    return "" if entry["consequence"] == "None." else str(entry["consequence"])
 
 
 EXPLANATION = """
@@ -244,11 +261,13 @@ entries are not used again.
 
 A clause *holds* when it agrees with float64 automatic differentiation on random instances of
 several sizes to 1e-9 relative, or, for an inequality, when neither random instances nor a search
-exceed it. Each entry has an instance to recompute, the authors' view and, for A and B, why it does
-not save the line. A correction is a claim of this project: it is tried on the eight simplest
-networks of `experiments/paper_audit/family.py`. `errata.json` (in `outputs/published/paper_audit/`)
-says on which it holds and why others are outside its assumptions; a page says so where it fails.
-`experiments/paper_audit/README.md` says how many injected errors the checks notice.
+exceed it. A and B have an instance to recompute, the authors' view and why it does not save the
+line; `hess-run audit` prints those of C and D. Where an entry of A names no experiments, no
+published experiment depends on the line. A correction is a claim of this project: it is tried on
+the eight simplest networks of `experiments/paper_audit/family.py`. `errata.json` (in
+`outputs/published/paper_audit/`) says on which it holds and why others are outside its assumptions;
+a page says so where it fails. `experiments/paper_audit/README.md` says how many injected errors the
+checks notice.
 """
 
 

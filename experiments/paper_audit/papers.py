@@ -95,7 +95,8 @@ def errata(key: str) -> dict[str, Any]:
     corrected (LaTeX), consequence (what changes and what survives), view (the authors', what they
     could answer); of classes A and B reply (why that answer does not save the line); of classes A
     to C family and outside (`corrections.scope`); perhaps elsewhere (the paper's own right line),
-    experiments (what the correction changes there, with {names} of numbers in `effects.NUMBERS`)
+    experiments (what the correction changes there, with {names} of numbers in `effects.NUMBERS`;
+    of each class A, where "" says that no published experiment depends on the line)
     and example (an instance in words). unchecked: places without a check (class E), each with its
     reason.
 

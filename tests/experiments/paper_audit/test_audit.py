@@ -17,6 +17,7 @@ from experiments.paper_audit import (
 )
 from experiments.paper_audit.attention import terms
 from experiments.paper_audit.dag import zeros
+from experiments.paper_audit.effects import EXAMPLES
 from experiments.paper_audit.entries import entries
 from experiments.paper_audit.hsr import gradients
 from experiments.paper_audit.measure import audit, check
@@ -270,15 +271,31 @@ def test_pages_are_short():
         assert text.index("What survives") < text.index("\n## "), "a page begins with what survives"
 
 
-def test_command_prints_five_lines(capsys):
+def test_command_prints_the_check_and_what_is_said_of_the_error(capsys):
     assert audit(["attention.d.1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5 and "Lemma D.1" in lines[0] and "class A" in lines[0]
+    assert "Lemma D.1" in lines[0] and "class A" in lines[0]
     words = [line.split()[0] for line in lines[1:]]
-    assert words == ["instance", "printed", "corrected", "reference"]
+    of_clause = ["instance", "printed", "corrected", "reference"]
+    assert words == [*of_clause, "attention.A3:", "consequence", "authors", "but", "elsewhere"]
+    assert audit(["dag.eq1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 5, "a clause that holds has no error"
     assert audit(["attention.d.l"]) == 2
     assert "nearest is attention.d." in capsys.readouterr().err
     assert audit(["scalar"]) == 0 and "scalar.thm3" in capsys.readouterr().out
+
+
+def test_command_shows_what_the_table_of_notation_leaves_out(capsys):
+    (erratum,) = (e for e in errata("hsr")["erratum"] if (e["kind"], e["number"]) == ("C", 6))
+    assert audit(["hsr.C6"]) == 0
+    shown = capsys.readouterr().out
+    places = [clause.place for clause in clauses("hsr") if clause.root == erratum["id"]]
+    assert len(places) > 1 and all(place in shown for place in places)
+    for text in ("consequence", "view", "elsewhere"):
+        assert erratum[text] in shown
+    assert EXAMPLES[erratum["id"]]()["reference"] in shown.partition("hsr.C6:")[2]
+    page = (DOCS / "hsr.md").read_text(encoding="utf-8")
+    assert erratum["view"] not in page and "`hess-run audit hsr.C1`" in page
 
 
 def test_a_failing_check_is_a_row_that_says_so():

@@ -137,7 +137,9 @@ def test_a_page_says_where_a_correction_fails():
             {"member": "two classes", "error": 0.25, "holds": False},
         ],
     }
-    page = paper_page("dag", [], [entry])
+    notation = entry | {"label": "C1", "class": "C"}
+    page = paper_page("dag", [], [entry, notation])
+    assert "- **C1** The correction **fails** on: two classes" in page
     assert "### A4. Eq. 1" in page and "Why the error stands:* but" in page
     assert "The correction **fails** on: two classes, by 0.25." in page and "one unit" not in page
 
