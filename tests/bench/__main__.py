@@ -38,16 +38,13 @@ others measure peaks."""
 
 PAGE = """# Benchmarks
 
-Each row compares two implementations in one process on one thread: ours and another, which the row
-names. `make bench` makes this page (`make bench ONLY="epoch memory:convnet"`: some rows).
-
-*Ours* and *other* are medians of processor time, or peaks of memory. The ratio is other / ours
-where the goal is `>=` (a speed-up), and ours / other where it is `<=` (a price). **Bold**: the goal
-is missed. *Published way* is the algorithm of the DAG paper's authors (one graph for each pair, one
-backward pass for each direction, 30 probes, 20 power steps), written anew in
-`tests/bench/published.py`; of ResNet-18 one product of each kind was timed, times their number.
-*By hand* is what a competent user writes (`tests/bench/by_hand.py`). Both sides are warm.
-Ranges, operations, errors of both sides, commit and date of each row are in `docs/benchmarks.json`.
+Each row compares two implementations in one process on one thread, both warm: ours, and another
+that the row names. The numbers are medians of processor time, or peaks of memory. The ratio is
+other / ours where the goal is `≥` (a speed-up), and ours / other where it is `≤` (a price);
+**bold**: the goal is missed. *Published way*: the algorithm of the DAG paper's authors
+(`tests/bench/published.py`; of ResNet-18 one product of each kind was timed, times their number).
+*By hand*: what a competent user writes (`tests/bench/by_hand.py`). `make bench` makes this page;
+`docs/benchmarks.json` has ranges, errors, commits and dates.
 
 """
 
@@ -131,7 +128,8 @@ def page(rows: Sequence[Row]) -> str:
     """The page that these rows make."""
     machines = " and ".join(dict.fromkeys(row.machine for row in rows))
     dates = sorted(row.date for row in rows)
-    where = f"{_met(rows)} are met on {machines}, {dates[0]} to {dates[-1]}."
+    days = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    where = f"{_met(rows)} are met on {machines}, {days}."
     peaks = [row for row in rows if row.part == "memory"]
     others = [row for row in rows if row.part != "memory"]
     return f"{PAGE}{where}\n\n{markdown(others)}\n{_peaks(peaks)}"
@@ -144,10 +142,9 @@ def _peaks(rows: Sequence[Row]) -> str:
     ratios = [row.ratio for row in rows]
     met = sum(row.met for row in rows)
     return (
-        f"\n**Memory.** Peaks of {len(rows)} parameter operators (an MLP, a convolutional network, "
-        "a ResNet; Hessian and Gauss-Newton; one and four batches) are "
+        f"\n**Memory.** Peaks of {len(rows)} parameter operators are "
         f"{min(ratios):.3g} to {max(ratios):.3g} times their `memory_budget`; "
-        f"goal: <= {rows[0].goal:g}, met by {met}.\n"
+        f"goal: ≤{rows[0].goal:g}, met by {met}.\n"
     )
 
 

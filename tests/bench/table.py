@@ -64,12 +64,21 @@ class Row:
         lines = [line.rstrip(",") for line in text.splitlines() if line.startswith("{")]
         return [cls(**json.loads(line, object_hook=_with_tuples)) for line in lines]
 
-    def line(self) -> str:
-        """Of the printed table, in the order of HEADER."""
-        sign = ">=" if self.at_least else "<="
+    def line(self, before: str = "") -> str:
+        """Of the printed table, in the order of HEADER. before: quantity of the line above, which
+        is not repeated."""
+        network, quantity = self.network_and_quantity
         ratio = f"{self.ratio:.3g}" if self.met else f"**{self.ratio:.3g}**"
         both = " | ".join(f"{_digits(median(v))} {self.unit}" for v in (self.ours, self.theirs))
-        return f"| {self.what} | {both} | {ratio} | {sign} {self.goal:g} |"
+        goal = f"{'≥' if self.at_least else '≤'}{self.goal:g}"
+        shown = "" if quantity == before else quantity
+        return f"| {shown} | {network} | {both} | {ratio} ({goal}) |"
+
+    @property
+    def network_and_quantity(self) -> tuple[str, str]:
+        """The two parts of `what`, "network: quantity"; without a colon it is all quantity."""
+        network, _, quantity = self.what.rpartition(": ")
+        return network, quantity
 
 
 def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +86,7 @@ def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
 
 
 HEADER = """\
-| quantity | ours | other | ratio | goal |
+| quantity | network | ours | other | ratio (goal) |
 | --- | --- | --- | --- | --- |"""
 
 
@@ -107,8 +116,14 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table of a page, and of a terminal."""
-    return "\n".join([HEADER, *(row.line() for row in rows)])
+    """The table of a page, and of a terminal: by quantity, in the order in which they come."""
+    by_quantity: dict[str, list[Row]] = {}
+    for row in rows:
+        by_quantity.setdefault(row.network_and_quantity[1], []).append(row)
+    lines = [HEADER]
+    for quantity, same in by_quantity.items():
+        lines += [same[0].line(), *(row.line(quantity) for row in same[1:])]
+    return "\n".join(lines)
 
 
 def _digits(value: float) -> str:
