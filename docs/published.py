@@ -102,17 +102,6 @@ def one_digit(*experiments: str) -> int:
     return count
 
 
-def uncertain(*experiments: str, way: str) -> int:
-    """How many published numbers have an inconclusive test: without those that are inconclusive
-    only because a cell is not measured."""
-    count = 0
-    for name in experiments:
-        scores = csv_of(name, "scorecard")
-        open_rows = scores[(scores["verdict"] == "inconclusive") & (scores["way"] == way)]
-        count += int((open_rows["equivalence"] == "inconclusive").sum())
-    return count
-
-
 def missing_cells(experiment: str, **keys: Any) -> tuple[int, int, int]:
     """(missing, expected, waiting) for the rows of the scorecard with these keys: seeds of their
     cells that are not measured, of how many, and how many rows are inconclusive until they are."""
@@ -327,7 +316,7 @@ def _select(table: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    *(number, statement, verdict, number_verdict, numbers, printed, agreeing, one_digit, uncertain),
+    *(number, statement, verdict, number_verdict, numbers, printed, agreeing, one_digit),
     *(missing_cells, replication_seeds, statements, ways, beyond_seeds),
     *(clauses, root_causes),
     *(

@@ -89,7 +89,6 @@ SUMMARIES = {
 LENGTHS = {
     "README.md": 900,
     "docs/reproduction/*.md": 1000,
-    "docs/reproduction/letters/*.md": 450,
     "docs/errata*.md": 1500,
     "docs/errata/*.md": 1500,
     "outputs/published/*/report.md": 600,

@@ -618,55 +618,19 @@ WS_SETTINGS = (
 )
 
 
-def letter_attention():
-    theorem = rows("attention_newton", "theorem", status="ok")
-    solutions = table("attention_newton", "solutions")
-    orders = table("attention_newton", "orders")
-    return [
-        Says("{} of {} counted", (v.formulas("Attention")[0], v.clauses("Attention"))),
-        Says(
-            "smaller constants: 56R⁸ + 48R⁵ + 6R², and 548 n d R¹⁰ in place of {} n³d³R¹⁰",
-            (v.constant("H.10", 10, "tokens", "width"),),
-        ),
-        Says(
-            "at γ = 42 n d R⁸ the minimiser has at most {} of the norm of the data in {} problems",
-            (float(theorem.norm_share.max()), len(theorem)),
-        ),
-        Says("reaches the data from {} of {} near starts", reached(orders)),
-        Says(
-            "determine X: {} of {} numerical",
-            (int(solutions.wrong.sum()), int(solutions.distinct.sum())),
-        ),
-        *plain(
-            *('Attention Weights" (2023)', "(d = W = V = 1, B = 0, X = (1, 0) unless given)"),
-            *("factor 2 (L is defined without ½)", "With its 5R⁴ (H.7)", "do not give 320R⁶"),
-        ),
-    ]
-
-
-def letter_dag():
-    total, numbers, agree, exact, digit = tested(*v.DAG)
-    recovered = v.tests(*v.DAG, way=v.WAYS[2], verdict="exact match")
-    unclear = v.unclear("exp2_bottleneck", "exp6_resnet18", way=v.WAYS[1])
+def questions():
     without = {"model": {"norm": False}, "arch": "plain"}
     deep = v.curve("exp1_resonance", depth=32, **without).iloc[:, -1]
     steps = v.span(v.steps_without_norm())
     printed = v.paper("exp1_deep", **v.table_n3(32, "init", "R_dLminus1"))
-    residual = {"metric": "rho_max", "depth": 8, "arch": "residual", "checkpoint": "init"}
-    he = v.chosen(table("exp1_resonance", "networks", initial="he"), arch="residual", depth=8)
+    found = {"metric": ("converged", "unique"), "protocol": "fitted"}
+    of_hsr = [v.paper("hsr_regularization", metric=m, protocol="fitted") for m in found["metric"]]
+    few = v.setting("dataset/gaussian", "test")
+    ratio, fitted, rate = (
+        v.setting("experiment/ws_bound", f"experiment.{key}")
+        for key in ("printed_ratio", "fitted_ratio", "fitted_rate")
+    )
     return [
-        Says(
-            "In {} tests of {} numbers {} agree, {} in every printed digit ({} have one digit; {} "
-            "need the targets below)",
-            (total, numbers, agree, exact, digit, recovered),
-        ),
-        Says(
-            "(ρ_max = {} in residual networks), not He's ({})",
-            (
-                v.paper("exp1_resonance", initial="published", **residual),
-                float(v.chosen(he, images=0, checkpoint="init").rho.mean()),
-            ),
-        ),
         Says(
             'Do "3 to 4 orders", "10⁻¹⁴" (Section 5.1; {} in Table N.3) and "0.28–0.39" (Section '
             "5.4) belong to networks without LayerNorm (here {}, {}, {}–{} for",
@@ -677,71 +641,17 @@ def letter_dag():
             ),
         ),
         Says("gave {} of 48", (v.said("exp4_diamond", "H4.1"),)),
-        Says("them {} inconclusive numbers could", (unclear,)),
         Says("base width {} and {} probes, and Experiment 6 with {} power", (512, 100, 20)),
-        *plain(
-            *('DAG Architectures" (2026)', "+ 0.1 ξ, not standardised"),
-            *("R(d+1)/R(d)", "ρ⁷ in", "`kaiming_uniform_(a=√5)`"),
-        ),
-    ]
-
-
-def letter_hsr():
-    right = v.formulas("HSR")[0]
-    found = {"metric": ("converged", "unique"), "protocol": "fitted"}
-    printed = [v.paper("hsr_regularization", metric=m, protocol="fitted") for m in found["metric"]]
-    return [
-        Says("{} of {} counted", (right, v.clauses("HSR"))),
-        Says("search for {} and {} points", tuple(printed)),
-        Says(
-            "at radius {} is {} times as long at starts like yours (median; {} to {} in 90 %)",
-            (v.setting_of_hsr("radius"), *v.longer_steps()),
-        ),
-        Says("λ_inf and λ_D is {} to {} ({} groups)", v.bounds_and_saddles()),
-        Says("{} statements are not comp", (v.statements(*v.HSR, verdict="not comparable"),)),
+        Says("search for {} and {} points", tuple(of_hsr)),
         Says("in the first {} steps", (v.setting_of_hsr("switch"),)),
-        *plain(
-            *('Flat Minima" (2026)', "all thirty lemmas", "for five activations"),
-            *("the last three change", "with η = 0.01)"),
-        ),
-    ]
-
-
-def letter_scalar_spectrum():
-    pairs = table("scalar_spectrum", "pairs")
-    return [
-        Says("error along training {})", (float(pairs.dense_error.max()),)),
-        *plain("two bold letters in Eq. 16, two symbols in"),
-    ]
-
-
-def letter_ws_bound():
-    led, few = v.led(hidden=3), v.setting("dataset/gaussian", "test")
-    search = rows("ws_bound", "search", activation="sigmoid", protocol="printed", hidden=3)
-    stops = v.chosen(search, rate=0.2).converged
-    ratio, fitted, rate = (
-        v.setting("experiment/ws_bound", f"experiment.{key}")
-        for key in ("printed_ratio", "fitted_ratio", "fitted_rate")
-    )
-    return [
-        Says("{} of {} counted", (v.formulas("WS bound")[0], v.clauses("WS bound"))),
-        Says(
-            "(median ratio {} at N = 3)",
-            (v.median_of_data_sets(v.tightness, v.ends(**v.CALIBRATED)),),
-        ),
-        Says("{} of {} run to infinity", (v.count(led.kind, "infinity"), len(led))),
-        Says(
-            "(at 0.2: {} to {} stops, yours {}); a rate of {} with a ratio of {} is closest on "
-            "average. Is the ratio of {} taken",
-            (
-                *(int(stops.min()), int(stops.max())),
-                v.paper("ws_bound", metric="converged", hidden=3),
-                *(rate, fitted, ratio),
-            ),
-        ),
         Says("with {} test samples? With {}, the", (few[1], few[0])),
+        Says(
+            "a rate of {} with a ratio of {} is closest on average. Is the ratio of {} taken",
+            (rate, fitted, ratio),
+        ),
         *plain(
-            *('Neural Networks" (2026)', "for all five activations", "|Ṽ 1_N|", "have (1 + M)²"),
-            "(1 + ‖Ṽ‖² + ‖r_i‖²) → 0 for every i",
+            *("R(d+1)/R(d)", "ρ⁷ in", "with η = 0.01.)", "|Ṽ 1_N|", "have (1 + M)²"),
+            *("two bold letters in Eq. 16, two symbols in", "With its 5R⁴ (H.7)"),
+            "do not give 320R⁶",
         ),
     ]

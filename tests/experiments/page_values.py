@@ -159,13 +159,6 @@ def reproduced(*names):
     return agreeing(*names), *of_verdicts(*names)[2:]
 
 
-def unclear(*names, **keys):
-    """Inconclusive tests whose interval is wide, not only for a cell that is missing."""
-    found = scores(*names)
-    found = found[(found.verdict == "inconclusive") & (found.equivalence == "inconclusive")]
-    return len(chosen(found, **keys))
-
-
 def beyond_seeds():
     """Inconclusive tests that no number of our seeds decides."""
     found = scores()

@@ -1,6 +1,6 @@
-"""Every number of README, of the pages and letters of docs/reproduction and of the summaries of
-reports is accounted for: computed again from the published cells or verdicts, printed in the paper,
-a setting, or a place of the paper."""
+"""Every number of README, of the pages of docs/reproduction and of the summaries of reports is
+accounted for: computed again from the published cells or verdicts, printed in the paper, a setting,
+or a place of the paper."""
 
 import random
 import re
@@ -18,7 +18,6 @@ from tests.experiments.page_numbers import (
     summary_of,
     unaccounted,
 )
-from tests.experiments.paper_audit.test_instances import LETTERS
 from tests.experiments.stored import ROOT
 from tests.experiments.test_page_comparisons import CASES, PAGES
 
@@ -32,8 +31,7 @@ def pages():
     for path in sorted(PAGES.rglob("*.md")):
         name = path.relative_to(PAGES).as_posix()
         made = ACCOUNTS.get(name)
-        letter = "letter_" if path.parent != PAGES else ""
-        found[name] = (path, made or getattr(page_accounts, letter + path.stem))
+        found[name] = (path, made or getattr(page_accounts, path.stem))
     for name, path in sorted(SUMMARIES.items()):
         found[f"summary of {name}"] = (path, getattr(summary_accounts, name))
     return found
@@ -54,8 +52,6 @@ def text_of(name):
 def accounts_of(name):
     path, made = PAGES_OF[name]
     checked = [Says(words) for of, words, _ in CASES if (PAGES / of).resolve() == path]
-    if path.parent.name == "letters":
-        checked += [Says(words) for of, words, _ in LETTERS if of == path.stem]
     return made() + checked
 
 
