@@ -185,24 +185,11 @@ class SumOfParts(Mapping[tuple[str, str], Tensor]):
     """Blocks of the total, each added up when it is asked for: two sets of blocks are kept, not
     three."""
 
-    def __init__(
-        self,
-        nodes: tuple[str, ...],
-        gauss_newton: Blocks,
-        tensor: Blocks,
-        zero: set[tuple[str, str]],
-    ) -> None:
-        self._place = {v: i for i, v in enumerate(nodes)}
+    def __init__(self, gauss_newton: Blocks, tensor: Blocks) -> None:
         self._gauss_newton = gauss_newton
         self._tensor = tensor
-        self._zero = zero
 
     def __getitem__(self, pair: tuple[str, str]) -> Tensor:
-        v, w = pair
-        if self._place[v] < self._place[w]:
-            return self[w, v].mT
-        if pair in self._zero:
-            return self._gauss_newton[pair]
         return self._gauss_newton[pair] + self._tensor[pair]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -254,10 +241,8 @@ def split_blocks(
     parts = collect(
         dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check
     )
-    zero = parts.gauss_newton.keys() - parts.tensor.keys()
-    for pair in zero:
+    for pair in parts.gauss_newton.keys() - parts.tensor.keys():
         parts.tensor[pair] = torch.zeros_like(parts.gauss_newton[pair])
     gauss_newton = all_pairs(parts.gauss_newton, parts.measured)
     bent = all_pairs(parts.tensor, parts.measured)
-    total = SumOfParts(parts.measured, gauss_newton, bent, zero)
-    return BlockSplit(parts.measured, total, gauss_newton, bent)
+    return BlockSplit(parts.measured, SumOfParts(gauss_newton, bent), gauss_newton, bent)
