@@ -6,6 +6,7 @@ d_q), with delta_u the gradient of the example's loss at f_u. Recognised nodes u
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,13 +16,12 @@ import torch
 from torch import Tensor
 
 from runner.curvature.basics.errors import (
-    EvaluationError,
     MeasurementError,
     describe,
     second_derivatives,
 )
 from runner.curvature.basics.trees import slices_of
-from runner.curvature.function.context import steps_behind
+from runner.curvature.function.context import counted, steps_behind
 from runner.curvature.function.modes import Convolutions
 from runner.curvature.graphs.dag import INPUT, Dag, Node
 from runner.curvature.graphs.losses import repeated, replicated_jacobian
@@ -262,12 +262,6 @@ def _autodiff(
 def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bool) -> int:
     """Numbers that automatic differentiation of the node holds for one replica of one example: what
     it saves, and the gradients that are under way at the same time."""
-    saved = 0
-
-    def count(t: Tensor) -> Tensor:
-        nonlocal saved
-        saved += t.numel()
-        return t
 
     def run() -> None:
         floating, output = _of_first_example(node, [evaluation.values[p] for p in node.parents])
@@ -276,13 +270,11 @@ def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bo
 
     outputs = evaluation.size(node.name)
     with torch.enable_grad():
-        try:
-            with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
-                run()
-        except EvaluationError:  # a derivative that torch.func takes inside allows no hooks
-            run()
-            saved = 8 * (inputs + outputs)
-    return max(1, 2 * saved + 6 * inputs + 6 * outputs)
+        _, kept = counted(run, [])
+    saved = kept / evaluation.values[node.name].element_size()
+    if math.isnan(saved):
+        saved = 8 * (inputs + outputs)
+    return max(1, int(2 * saved) + 6 * inputs + 6 * outputs)
 
 
 def not_differentiable(name: str, value: Tensor) -> MeasurementError:

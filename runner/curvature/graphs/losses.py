@@ -158,9 +158,7 @@ class Loss(nn.Module):
                 "the loss does not depend on the output through operations that autograd records: "
                 "remove .detach(), .item() and torch.no_grad from it"
             )
-        if value.dim() == 0:
-            return value * output.shape[0]
-        return self.per_example(output, target).sum()
+        return value.sum() if value.dim() else value * output.shape[0]
 
     def gradient(self, output: Tensor, target: Tensor) -> Tensor:
         """delta_out = dL/df_out of each example, shape (B, d)."""
@@ -275,13 +273,16 @@ class MeanSquaredError(Loss):
         return unit.expand(output.shape[0], d, d) * (2 / d)
 
 
+NAMED = {kind.name: kind for kind in (CrossEntropy, MeanSquaredError)}
+
+
 def resolve_loss(loss: LossSpec) -> Loss:
     """The Loss of a name or a callable. Raises ValueError for anything else, the class of a loss
     module included."""
     if isinstance(loss, Loss):
         return loss
-    if isinstance(loss, str) and loss in ("cross_entropy", "mse"):
-        return CrossEntropy() if loss == "cross_entropy" else MeanSquaredError()
+    if isinstance(loss, str) and loss in NAMED:
+        return NAMED[loss]()
     if isinstance(loss, type):
         raise ValueError(
             f"loss: expected a loss, found the class {loss.__name__}: pass an instance, "
