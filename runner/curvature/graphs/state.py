@@ -25,36 +25,27 @@ from runner.curvature.operators.building import require_weights
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_INSIDE: list[bool] = []
-"""One entry for each measurement that is under way in the thread that holds ONE_AT_A_TIME."""
 
 
 @contextmanager
 def model_as_before() -> Iterator[None]:
     """Restores buffers of the modules that are called, and the random state, when the block ends.
 
-    What a call keeps in Python attributes is the user's. Inside another such block nothing is kept
-    again.
+    What a call keeps in Python attributes is the user's.
     """
-    with ONE_AT_A_TIME:
-        if _INSIDE:
-            yield
-            return
-        kept: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
+    kept: dict[nn.Module, list[tuple[Tensor, Tensor]]] = {}
 
-        def watch(module: nn.Module, _: Any) -> None:
-            if module._buffers and module not in kept:
-                buffers = [b for b in module._buffers.values() if b is not None]
-                kept[module] = [(b, b.detach().clone()) for b in buffers]
+    def watch(module: nn.Module, _: Any) -> None:
+        if module._buffers and module not in kept:
+            buffers = [b for b in module._buffers.values() if b is not None]
+            kept[module] = [(b, b.detach().clone()) for b in buffers]
 
-        watch.watches = True  # type: ignore[attr-defined]
+    watch.watches = True  # type: ignore[attr-defined]
+    with ONE_AT_A_TIME, random_state():
         handle = register_module_forward_pre_hook(watch)
-        _INSIDE.append(True)
         try:
-            with random_state():
-                yield
+            yield
         finally:
-            _INSIDE.pop()
             handle.remove()
             write_back(pair for pairs in kept.values() for pair in pairs)
 
@@ -87,8 +78,7 @@ def measuring(dag: Dag) -> Iterator[None]:
     Raises MeasurementError when `dag` is no Dag, weights are not there, or autocast is on.
     """
     require_dag(dag)
-    if not _INSIDE:
-        require_weights(named_modules_of(dag))
+    require_weights(named_modules_of(dag))
     with torch.inference_mode(False), torch.enable_grad(), full_precision(), model_as_before():
         yield
 
