@@ -7,6 +7,7 @@ time and must never cost a result. A module of the user's joins by `curvature_st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeGuard, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -54,8 +55,10 @@ SMOOTH_MODULES = (
 )
 PIECEWISE_LINEAR_MODULES = (nn.ReLU, nn.LeakyReLU, nn.ReLU6, nn.Hardtanh)
 
+M = TypeVar("M", bound=nn.Module)
 
-def as_written(module: nn.Module, kind: type[nn.Module]) -> bool:
+
+def as_written(module: object, kind: type[M]) -> TypeGuard[M]:
     """Whether `module` computes what `kind` computes: neither the class nor the object overrides
     forward or the call, and no hook changes it."""
     if not isinstance(module, kind) or {"forward", "_call_impl"} & vars(module).keys():
@@ -78,22 +81,22 @@ def _stated(module: nn.Module) -> Callable[[int], Structure | None] | None:
 
 def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
     """The stages of fn, [] where it does nothing, or None when it is not recognised."""
-    if isinstance(fn, nn.Sequential) and as_written(fn, nn.Sequential):
+    if as_written(fn, nn.Sequential):
         return _chain_of(fn)
-    if isinstance(fn, Residual) and as_written(fn, Residual):
+    if as_written(fn, Residual):
         branch = _stages(fn.branch)
         if branch is None:
             return None
         return [ResidualStage(Chain(tuple(branch)), float(fn.scale))]
-    if isinstance(fn, nn.Linear) and as_written(fn, nn.Linear):
+    if as_written(fn, nn.Linear):
         return [LinearStage(fn.weight.detach(), _constant(fn.bias))]
-    if isinstance(fn, nn.LayerNorm) and as_written(fn, nn.LayerNorm):
+    if as_written(fn, nn.LayerNorm):
         if len(fn.normalized_shape) != 1:
             return None
         return [LayerNormStage(_constant(fn.weight), _constant(fn.bias), fn.eps)]
-    if isinstance(fn, nn.Module) and as_written(fn, nn.Identity):
+    if as_written(fn, nn.Identity):
         return []
-    if isinstance(fn, nn.Dropout) and as_written(fn, nn.Dropout):
+    if as_written(fn, nn.Dropout):
         return None if fn.training else []
     return _elementwise(fn)
 
@@ -104,8 +107,8 @@ def _constant(parameter: Tensor | None) -> Tensor | None:
 
 def _elementwise(fn: Callable[..., Tensor]) -> list[Stage] | None:
     if not isinstance(fn, nn.Module):
-        smooth = any(fn is known for known in SMOOTH)
-        piecewise = any(fn is known for known in PIECEWISE_LINEAR)
+        smooth = fn in SMOOTH
+        piecewise = fn in PIECEWISE_LINEAR
     else:
         smooth = any(as_written(fn, kind) for kind in SMOOTH_MODULES)
         piecewise = any(as_written(fn, kind) for kind in PIECEWISE_LINEAR_MODULES)
@@ -139,12 +142,10 @@ def structure_of(fn: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Structu
         stated = _stated(fn)
         if stated is not None:
             return None if hooked(fn) else stated(len(inputs))
-    if isinstance(fn, WeightedSum) and as_written(fn, WeightedSum):
+    if as_written(fn, WeightedSum):
         same = len(inputs) == len(fn.weights) and len({t.shape for t in inputs}) == 1
-        if same:
-            return Structure(fn.weights, Chain(()))
-        return None
-    if isinstance(fn, Concatenated) and as_written(fn, Concatenated):
+        return Structure(fn.weights, Chain(())) if same else None
+    if as_written(fn, Concatenated):
         body = _stages(fn.body)
         if body is None:
             return None
