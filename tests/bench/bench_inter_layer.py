@@ -3,7 +3,7 @@ pair by pair.
 
 The published way (published.py) runs all of its probes and steps for the MLP, and some of each for
 ResNet-18, where all of a pair are alike. Operation counts stand in
-runner/curvature/pairs/measurements.py; those of both ways are counted.
+runner/curvature/graphs/metrics.py; those of both ways are counted.
 
 The errors of both ways stand beside the ratio (ResNet-18: not with --quick): root mean square over
 the pairs and some seeds, against exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors)
@@ -23,7 +23,6 @@ from torch import Tensor
 from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.curvature import Dag, LayerOperator, graph_metrics
 from runner.curvature.graphs.metrics import metrics_from_blocks
-from runner.curvature.pairs.measurements import ExactMetrics
 from runner.curvature.pairs.ratios import Asked
 from runner.models.architectures import mlp
 from runner.models.resnet import resnet18
@@ -97,8 +96,7 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
         exact = {}
         if small:
             asked = Asked(pairs)
-            measure = metrics_from_blocks(dag, x, y, nodes, asked, 1 << 30)
-            exact = values(ExactMetrics(asked, 0, measure).run(False))
+            exact = values(metrics_from_blocks(dag, x, y, nodes, asked, 1 << 30))
         truth = exact or values(ours(relative_error=8e-3))
         note += "; " + accuracy(dag, x, y, nodes, truth, SEEDS[name])
     for k, what in enumerate(WHAT):

@@ -28,7 +28,8 @@ product."""
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import combinations_with_replacement
 
 import torch
@@ -51,13 +52,13 @@ from runner.curvature.graphs.memory import MEMORY_BUDGET, exact_elements
 from runner.curvature.graphs.state import differentiable, undisturbed
 from runner.curvature.operators.users import LayerOperator
 from runner.curvature.pairs.by_products import ProductMetrics
-from runner.curvature.pairs.measurements import ExactMetrics, metrics_of_blocks
 from runner.curvature.pairs.probes import SWEPT
 from runner.curvature.pairs.ratios import (
     MOST_PROBES,
     Asked,
     InterLayerMetrics,
     Measurement,
+    metrics_of_blocks,
     require_error,
 )
 
@@ -66,11 +67,22 @@ AFFORDABLE = 3.0
 for."""
 
 
+class RoutedMetrics(Measurement):
+    """From blocks by curvature routing, which takes no products."""
+
+    def __init__(self, asked: Asked, measure: Callable[[], InterLayerMetrics]) -> None:
+        super().__init__(asked)
+        self.measure = measure
+
+    def steps(self) -> Iterator[None]:
+        yield
+        self.found = self.measure()
+
+
 def metrics_from_blocks(
     dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], asked: Asked, memory_budget: int
-) -> Generator[int, None, InterLayerMetrics]:
-    """Exact R, C, D, gap of the pairs `asked` by curvature routing, which takes no products."""
-    yield 0
+) -> InterLayerMetrics:
+    """Exact R, C, D, gap of the pairs `asked`."""
     split = split_blocks(dag, x, y, nodes, memory_budget=memory_budget, check=False)
     largest = [float(split.total[v, v].abs().max()) for v in nodes]
     scale = max(largest, default=0.0)
@@ -182,8 +194,8 @@ def _cheapest(
     without = bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes)
     margin = AFFORDABLE if asked.error is None else 1.0
     if (curved and price <= margin * by_factors) or (without and price < math.inf):
-        measure = metrics_from_blocks(dag, x, y, names, asked, memory_budget)
-        return ExactMetrics(asked, 0, measure)
+        measure = partial(metrics_from_blocks, dag, x, y, names, asked, memory_budget)
+        return RoutedMetrics(asked, measure)
     if without:
         module = dag.as_module()
         operator = LayerOperator(

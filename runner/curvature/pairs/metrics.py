@@ -9,7 +9,8 @@ asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,9 +21,14 @@ from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.symmetric import Pair
 from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.pairs.by_products import WITHOUT_FACTORS, ProductMetrics
-from runner.curvature.pairs.measurements import ExactMetrics, metrics_of_blocks
 from runner.curvature.pairs.probes import SWEPT
-from runner.curvature.pairs.ratios import Asked, InterLayerMetrics, require_error
+from runner.curvature.pairs.ratios import (
+    Asked,
+    InterLayerMetrics,
+    Measurement,
+    metrics_of_blocks,
+    require_error,
+)
 
 FEW_COLUMNS = 512
 """Columns that are always multiplied all: the answer is then exact."""
@@ -116,8 +122,7 @@ def inter_layer_metrics(
     columns = sum(operator.sizes[u] for u in used)
     by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
     if columns <= max(by_probes, FEW_COLUMNS) and 6 * columns <= room:
-        cost = columns if smooth is None else 2 * columns
-        return ExactMetrics(asked, cost, _exact(operator, smooth, used, asked)).run(progress)
+        return ExactMetrics(operator, smooth, used, asked).run(progress)
 
     def tensor(w: str, directions: Tensor, images: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if smooth is None:
@@ -136,42 +141,48 @@ def _gauss_newton(operator: FunctionOperator) -> tuple[FunctionOperator | None, 
         return None, first_line(error)
 
 
-def _exact(
-    operator: FunctionOperator, smooth: FunctionOperator | None, used: list[str], asked: Asked
-) -> Generator[int, None, InterLayerMetrics]:
+class ExactMetrics(Measurement):
     """From the columns of the used nodes."""
-    total = yield from _columns(operator, used)
-    gauss_newton = total
-    if smooth is not None:
-        gauss_newton = yield from _columns(smooth, used)
-    cost = sum(operator.sizes[u] for u in used) * (1 if smooth is None else 2)
-    eps = float(torch.finfo(operator.dtype).eps)
-    rounded = max(4 * eps, min(64 * eps, 1e-3))  # 64 places of half precision would be all of it
 
-    def parts(pair: Pair) -> list[Tensor]:
+    def __init__(
+        self,
+        operator: FunctionOperator,
+        smooth: FunctionOperator | None,
+        used: list[str],
+        asked: Asked,
+    ) -> None:
+        super().__init__(asked)
+        self.operators = [operator] if smooth is None else [operator, smooth]
+        self.used = used
+        self.eps = float(torch.finfo(operator.dtype).eps)
+        self.planned = len(self.operators) * sum(operator.sizes[u] for u in used)
+
+    def steps(self) -> Iterator[None]:
+        matrices = []
+        for operator in self.operators:
+            blocks = {}
+            for w in self.used:
+                yield
+                eye = torch.eye(operator.sizes[w], dtype=operator.dtype, device=operator.device)
+                self.products += len(eye)
+                for v, rows in operator.apply({w: eye}).items():
+                    if v in self.used:
+                        blocks[v, w] = rows.mT.double()
+            matrices.append(_without_noise(blocks, self.eps))
+        parts = partial(self._parts, matrices[0], matrices[-1])
+        self.found = metrics_of_blocks(parts, self.asked, 1.0, self.eps, self.planned)
+
+    def _parts(
+        self, total: dict[Pair, Tensor], gauss_newton: dict[Pair, Tensor], pair: Pair
+    ) -> list[Tensor]:
+        # 64 places of half precision would be all of it
+        rounded = max(4 * self.eps, min(64 * self.eps, 1e-3))
         whole = total[pair]
-        smooth_part = gauss_newton[pair]
-        rest = whole - smooth_part
-        rounding = rounded * float(whole.norm() + smooth_part.norm())
-        if float(rest.norm()) <= rounding:
+        smooth = gauss_newton[pair]
+        rest = whole - smooth
+        if float(rest.norm()) <= rounded * float(whole.norm() + smooth.norm()):
             rest = torch.zeros_like(rest)
-        return [whole, smooth_part, rest]
-
-    return metrics_of_blocks(parts, asked, 1.0, eps, cost)
-
-
-def _columns(
-    operator: FunctionOperator, used: list[str]
-) -> Generator[int, None, dict[Pair, Tensor]]:
-    """The blocks H[v, w] of the used nodes, in float64."""
-    blocks = {}
-    for w in used:
-        yield operator.sizes[w]
-        eye = torch.eye(operator.sizes[w], dtype=operator.dtype, device=operator.device)
-        for v, rows in operator.apply({w: eye}).items():
-            if v in used:
-                blocks[v, w] = rows.mT.double()
-    return _without_noise(blocks, float(torch.finfo(operator.dtype).eps))
+        return [whole, smooth, rest]
 
 
 def _without_noise(blocks: dict[Pair, Tensor], eps: float) -> dict[Pair, Tensor]:

@@ -4,7 +4,7 @@ counts as zero."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -212,12 +212,16 @@ def require_error(relative: float | None) -> None:
 
 
 class Measurement(Work[InterLayerMetrics]):
-    """Of the metrics that are `asked` for."""
+    """Of the metrics that are `asked` for, which are `found` in the end."""
 
     title = "R, C, D and gap"
+    found: InterLayerMetrics | None = None
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
+
+    def result(self) -> InterLayerMetrics | None:
+        return self.found
 
     def undefined(self, reason: str) -> InterLayerMetrics:
         return undefined(self.asked.pairs, reason)
@@ -248,6 +252,26 @@ def pair_metrics(
             nan = Estimate.undefined(metrics.R.products, no_gap)
             found[pair] = metrics._replace(gap=nan, gauss_newton=nan, tensor=nan)
     return InterLayerMetrics(found, *shares)
+
+
+def metrics_of_blocks(
+    parts: Callable[[Pair], Sequence[Tensor]],
+    asked: Asked,
+    scale: float,
+    eps: float,
+    products: int = 0,
+) -> InterLayerMetrics:
+    """Exact metrics from each block, its Gauss-Newton and its tensor part, in float64 and in units
+    of `scale`."""
+    measured = {}
+    for v, w in asked.with_diagonals:
+        blocks = parts((v, w))
+        total, gauss_newton, tensor = (Square(float(block.square().sum())) for block in blocks)
+        sigma = math.nan
+        if asked.ranks:
+            sigma = spectral_norm(blocks[0], v == w)
+        measured[v, w] = Measured(total, gauss_newton, tensor, sigma, 0.0, products)
+    return pair_metrics(measured, asked.pairs, scale, eps, "exact blocks", asked.no_gap)
 
 
 def discarded_share(squares: Mapping[Pair, Square], products: int) -> Estimate:
