@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from runner.curvature.function.modes import Operations
 from tests import ROOT
 
 ALONE = """
@@ -91,6 +91,62 @@ def peak(n: int = 1024) -> float:
             repeats=10,
         )
     return max(2 * n**3 / min(products), 2 * 8 * 30**2 * 256**2 * 9 / min(convolutions))
+
+
+class Operations(TorchDispatchMode):
+    """`total`: 2 m n k for each product (m, k) x (k, n), and the same of convolutions.
+
+    torch.utils.flop_counter counts the same operations, but takes seconds to set up: it loads the
+    compiler.
+    """
+
+    total = 0.0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled meanwhile; asking torch to see to that would load its compiler."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        count = _COUNTS.get(func.overloadpacket.__name__)
+        if count is not None:
+            self.total += 2.0 * count(out, args)
+        return out
+
+
+def _inner(place: int) -> Callable[[Any, Sequence[Any]], int]:
+    """Elements of the result times the summed dimension, the last of the argument at `place`."""
+    return lambda out, args: out.numel() * int(args[place].shape[-1])
+
+
+def _convolution(out: Any, args: Sequence[Any]) -> int:
+    weight = args[1]
+    transposed = len(args) > 6 and bool(args[6])
+    return (args[0].numel() if transposed else out.numel()) * weight[0].numel()
+
+
+def _convolution_backward(out: Any, args: Sequence[Any]) -> int:
+    """As many as the forward pass for each of the gradients (input, weight) that are asked for."""
+    gradient = args[0]
+    inputs = args[1]
+    weight = args[2]
+    transposed = bool(args[7])
+    by_input, by_weight, _ = args[10]
+    larger = inputs.numel() if transposed else gradient.numel()
+    return (int(by_input) + int(by_weight)) * larger * weight[0].numel()
+
+
+_COUNTS: dict[str, Callable[[Any, Sequence[Any]], int]] = {
+    "mm": _inner(0),
+    "bmm": _inner(0),
+    "addmm": _inner(1),
+    "baddbmm": _inner(1),
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+}
 
 
 class Counted(Operations):

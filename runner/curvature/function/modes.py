@@ -1,25 +1,21 @@
-"""Modes of torch: convolutions with cheap second derivatives, and a count of operations.
+"""A mode of torch: convolutions with cheap second derivatives.
 
 torch's second derivative of a convolution computes that of its weights, whether it is asked for or
 not, with copies of the weights and by kernels of awkward shapes. A convolution is linear in its
 input and in its weights, so that its second derivatives are the first ones at other arguments: the
 same kernels on as many numbers. A Hessian product of ResNet-50 over its parameters takes a quarter
 less time, one of ResNet-18 over activations a third.
-
-torch.utils.flop_counter counts the same operations, but takes seconds to set up: it loads the
-compiler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 CONVOLUTIONS: dict[Any, int] = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
 """Functions of torch that are replaced, by their number of dimensions."""
@@ -189,62 +185,3 @@ def _each(value: Any, dimensions: int) -> list[int]:
     if isinstance(value, Sequence):
         found = list(value)
     return found * dimensions if len(found) == 1 else found
-
-
-class Operations(TorchDispatchMode):
-    """`total`: 2 m n k for each product (m, k) x (k, n), and the same of convolutions.
-
-    >>> import torch
-    >>> with Operations() as counted:
-    ...     _ = torch.ones(3, 4) @ torch.ones(4, 5)
-    >>> counted.total
-    120.0
-    """
-
-    total = 0.0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled meanwhile; asking torch to see to that would load its compiler."""
-        return False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        count = _COUNTS.get(func.overloadpacket.__name__)
-        if count is not None:
-            self.total += 2.0 * count(out, args)
-        return out
-
-
-def _inner(place: int) -> Callable[[Any, Sequence[Any]], int]:
-    """Elements of the result times the summed dimension, the last of the argument at `place`."""
-    return lambda out, args: out.numel() * int(args[place].shape[-1])
-
-
-def _convolution(out: Any, args: Sequence[Any]) -> int:
-    weight = args[1]
-    transposed = len(args) > 6 and bool(args[6])
-    return (args[0].numel() if transposed else out.numel()) * weight[0].numel()
-
-
-def _convolution_backward(out: Any, args: Sequence[Any]) -> int:
-    """As many as the forward pass for each of the gradients (input, weight) that are asked for."""
-    gradient = args[0]
-    inputs = args[1]
-    weight = args[2]
-    transposed = bool(args[7])
-    by_input, by_weight, _ = args[10]
-    larger = inputs.numel() if transposed else gradient.numel()
-    return (int(by_input) + int(by_weight)) * larger * weight[0].numel()
-
-
-_COUNTS: dict[str, Callable[[Any, Sequence[Any]], int]] = {
-    "mm": _inner(0),
-    "bmm": _inner(0),
-    "addmm": _inner(1),
-    "baddbmm": _inner(1),
-    "convolution": _convolution,
-    "convolution_backward": _convolution_backward,
-}

@@ -27,7 +27,6 @@ from torch import Tensor
 
 from runner.curvature.basics.errors import second_derivatives
 from runner.curvature.basics.symmetric import Products
-from runner.curvature.function.modes import Operations
 from runner.curvature.graphs.dag import INPUT, Dag
 from runner.curvature.graphs.derivatives import differentiable_value, refuse_cut_backwards
 from runner.curvature.graphs.losses import repeated
@@ -39,13 +38,11 @@ class PerturbedNetwork:
     """The network's output as a function of perturbations of every example at some nodes, (B, ...)
     each, at zero.
 
-    moving: operations of the part of the forward pass that the perturbations go through. still:
-    values of the nodes before that part. in_place: nodes that would overwrite their parents'
-    outputs."""
+    still: values of the nodes that no perturbation moves. in_place: nodes that would overwrite
+    their parents' outputs."""
 
     leaves: dict[str, Tensor]
     output: Tensor
-    moving: float = 0.0
     still: dict[str, Tensor] = field(default_factory=dict)
     in_place: frozenset[str] = frozenset()
 
@@ -69,19 +66,15 @@ class PerturbedNetwork:
         values = {INPUT: x, **(still or {})}
         kept = {}
         behind = dag.descendants(nodes)
-        moving = 0.0
         for name in (INPUT, *dag.order):
             if name not in values:
-                with Operations() as counted:
-                    values[name] = differentiable_value(dag.nodes[name], values, in_place)
-                if name in behind:
-                    moving += counted.total
+                values[name] = differentiable_value(dag.nodes[name], values, in_place)
             if name not in behind:
                 kept[name] = values[name].detach()
             if name in nodes:
                 leaves[name] = torch.zeros_like(values[name]).requires_grad_()
                 values[name] = values[name] + leaves[name]
-        return cls({v: leaves[v] for v in nodes}, values[dag.output], moving, kept, in_place)
+        return cls({v: leaves[v] for v in nodes}, values[dag.output], kept, in_place)
 
 
 class OutputFactors:
@@ -178,8 +171,8 @@ class TensorPart:
     `apply` gives.
 
     scale: largest |component| of the loss gradient in the batch, so that products are of the same
-    order for every size of the loss. operations: of one forward pass; they decide how many
-    directions go through the network at once. products: directions applied so far."""
+    order for every size of the loss. operations: of one forward pass, about; they decide how
+    many directions go through the network at once. products: directions applied so far."""
 
     def __init__(
         self,

@@ -65,6 +65,9 @@ from runner.curvature.pairs.ratios import (
 AFFORDABLE = 3.0
 """Cost of exact blocks, in costs of the probes, up to which they are exact where no error is asked
 for."""
+OUTPUTS = 15
+"""Outputs for each product, from which on a backward pass for each output costs more than ten times
+what the products cost."""
 
 
 class RoutedMetrics(Measurement):
@@ -178,22 +181,21 @@ def _cheapest(
     memory_budget: int,
 ) -> Measurement:
     """The way with the least operations."""
-    price = exact_price(dag, evaluation, names, memory_budget)
+    forward, routing = operations(dag, evaluation, names)
     outputs = evaluation.size(dag.output)
     probes = PROBES
     if asked.error is not None:
         probes = max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / asked.error**2)))
+    products = len(names) * (probes + (SWEPT if asked.ranks else 0))
     network = PerturbedNetwork.of(dag, x, names, evaluation.in_place)
-    operations = network.moving
-    by_probes = 3 * operations * len(names) * (probes + (SWEPT if asked.ranks else 0))
-    tensor = TensorPart(dag, x, y, network, operations, memory_budget)
+    tensor = TensorPart(dag, x, y, network, forward, memory_budget)
     with naming_node(dag, evaluation.values, evaluation.structures):
         curved = tensor.curved_nodes(asked.generator)
     bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
-    by_factors = 2 * outputs * operations + (by_probes if curved else 0)
-    without = bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes)
+    without = bytes_of_factors > memory_budget or outputs > OUTPUTS * products
     margin = AFFORDABLE if asked.error is None else 1.0
-    if (curved and price <= margin * by_factors) or (without and price < math.inf):
+    cheap = curved and routing <= margin * forward * (2 * outputs + 3 * products)
+    if (cheap or without) and blocks_fit(dag, evaluation, names, memory_budget):
         measure = partial(metrics_from_blocks, dag, x, y, names, asked, memory_budget)
         return RoutedMetrics(asked, measure)
     if without:
@@ -215,11 +217,6 @@ def _cheapest(
     return FactorMetrics(factors, tensor, curved, asked)
 
 
-def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool:
-    """Whether a backward pass for each output costs more than ten times what probes cost."""
-    return 2 * outputs * operations > 10 * by_probes
-
-
 def _asked(
     dag: Dag, nodes: Iterable[str] | None, pairs: Iterable[Pair] | None
 ) -> tuple[tuple[str, ...], list[Pair]]:
@@ -238,18 +235,24 @@ def _asked(
     return used, [(v, w) for v, w in asked]
 
 
-def exact_price(
+def blocks_fit(
     dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory_budget: int
-) -> float:
-    """Operations of curvature routing; infinite where it does not fit the memory."""
+) -> bool:
+    """Whether the exact blocks of one example fit the memory."""
+    sizes = {v: evaluation.size(v) for v in evaluation.values}
+    itemsize = evaluation.values[dag.output].element_size()
+    return exact_elements(dag, sizes, names, kept=2).fit(memory_budget // itemsize) > 0
+
+
+def operations(dag: Dag, evaluation: Evaluation, names: tuple[str, ...]) -> tuple[float, float]:
+    """Of a forward pass and of curvature routing, by the sizes of the nodes, as of full matrices
+    between them."""
     sizes = {v: evaluation.size(v) for v in evaluation.values}
     examples = len(evaluation.values[INPUT])
-    itemsize = evaluation.values[dag.output].element_size()
-    if not exact_elements(dag, sizes, names, kept=2).fit(memory_budget // itemsize):
-        return math.inf
     place = {name: i for i, name in enumerate((INPUT, *dag.order))}
     first = min(place[v] for v in names)
-    total = 0.0
+    forward = 0.0
+    routing = 0.0
     for u in dag.order:
         for p in set(dag.nodes[u].parents):
             if place[p] < first:
@@ -258,5 +261,6 @@ def exact_price(
             derivatives = sizes[p] ** 2
             if u not in evaluation.structures:
                 derivatives = 4 * (sizes[u] + sizes[p]) * sizes[p]
-            total += 2.0 * examples * (sizes[u] * sizes[p] * later + sizes[u] * derivatives)
-    return total
+            forward += 2.0 * examples * sizes[u] * sizes[p]
+            routing += 2.0 * examples * sizes[u] * (sizes[p] * later + derivatives)
+    return forward, routing

@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from runner.curvature import Dag, ParameterOperator, exact_blocks
-from runner.curvature.function.modes import Convolutions, Operations
+from runner.curvature.function.modes import Convolutions
+from tests.bench.machine import Operations
 from tests.curvature.cases import Own, X, Y, node_operator
 from tests.draws import normal
 from tests.errors import each_row

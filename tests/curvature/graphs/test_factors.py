@@ -13,9 +13,9 @@ import runner.curvature.graphs.by_factors as by_factors
 import runner.curvature.graphs.metrics as metrics
 from runner.curvature import Dag, graph_metrics, split_blocks
 from runner.curvature.basics.estimate import on_sphere, student_factor
-from runner.curvature.function.modes import Operations
 from runner.curvature.graphs.factors import _fitting
 from runner.curvature.pairs.singular_values import AT_ONCE, SharedSubspaces
+from tests.bench.machine import Operations
 from tests.curvature.cases import ALL, X, Y, block, graph, linear, make
 from tests.curvature.matrices import METRICS, exact_metrics, symmetric
 from tests.curvature.oracles import blocks_of
@@ -37,11 +37,11 @@ def truth(dag, x, y, nodes):
 
 @pytest.fixture
 def no_exact_blocks(monkeypatch):
-    monkeypatch.setattr(metrics, "exact_price", lambda *_: math.inf)
+    monkeypatch.setattr(metrics, "blocks_fit", lambda *_: False)
 
 
 def no_factors(monkeypatch):
-    monkeypatch.setattr(metrics, "_too_many_outputs", lambda *_: True)
+    monkeypatch.setattr(metrics, "OUTPUTS", 0)
 
 
 def compare(expected, *given):
@@ -62,7 +62,7 @@ def test_every_method_agrees_with_exact_blocks(kind, activation, monkeypatch):
     case = make(kind, activation)
     expected = truth(*case.given, case.nodes)
     compare(expected, *case.given)
-    monkeypatch.setattr(metrics, "exact_price", lambda *_: math.inf)
+    monkeypatch.setattr(metrics, "blocks_fit", lambda *_: False)
     assert compare(expected, *case.given) <= {"factors", "factors, products"}
     if kind in ("chain", "diamond_cat", "attention", "convolution") and activation == "smooth":
         no_factors(monkeypatch)
@@ -223,7 +223,7 @@ CHANGED_IN_PLACE = {
 def test_metrics_of_nodes_that_work_in_place(name, way, monkeypatch):
     """A parent that a node overwrites keeps its value for its other children."""
     if way == "factors":
-        monkeypatch.setattr(metrics, "exact_price", lambda *_: math.inf)
+        monkeypatch.setattr(metrics, "blocks_fit", lambda *_: False)
     dag = graph(a=("input", torch.sin), **CHANGED_IN_PLACE[name], out=("c", linear(6, 3)))
     compare(truth(dag, X, Y, dag.order), dag, X, Y)
 
