@@ -191,8 +191,7 @@ def check(settings: Any, name: str = "experiment") -> None:
         if f.name in GROUPS and is_dataclass(value):
             check(value, f.name)
         else:
-            limits = f.metadata.get("limits", ANY_NUMBER)
-            limits.check(f"{name}.{f.name}".lstrip("."), value)
+            f.metadata.get("limits", ANY_NUMBER).check(f"{name}.{f.name}".lstrip("."), value)
 
 
 def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:

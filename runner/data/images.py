@@ -175,5 +175,4 @@ def load_images(settings: ImageSettings, ctx: Context, *, flat: bool = True) -> 
         _HELD.clear()
         _HELD[key] = found
     data = _HELD[key]
-    train = replace(data.train, flat=flat)
-    return data._replace(train=train, test=replace(data.test, flat=flat))
+    return data._replace(train=replace(data.train, flat=flat), test=replace(data.test, flat=flat))

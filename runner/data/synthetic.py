@@ -147,9 +147,9 @@ class GaussianSplits(NamedTuple):
 
 def load_gaussian(settings: GaussianData, ctx: Context) -> GaussianSplits:
     """Training set from the stream "data/train" of the seed, test sets from "data/test<size>"."""
-    train = sample(settings, settings.train, ctx, "data/train")
     return GaussianSplits(
-        train, {size: sample(settings, size, ctx, f"data/test{size}") for size in settings.test}
+        sample(settings, settings.train, ctx, "data/train"),
+        {size: sample(settings, size, ctx, f"data/test{size}") for size in settings.test},
     )
 
 

@@ -255,8 +255,7 @@ class _Run:
         folder = job.store.root
         place = Place(folder, job.experiment, (), job.experiment)
         seed = (self.request.seed,)
-        collection = Collection(job, place, tuple(self.cells), seed, tuple(self.missing))
-        judged = Judged(collection)
+        judged = Judged(Collection(job, place, tuple(self.cells), seed, tuple(self.missing)))
         tables = judged.material.shown.tables
         record = self._record(record_of(judged), cost_line(tables))
         made = Report(folder, record, judged.material, listings(tables)).write()

@@ -127,8 +127,7 @@ def certificate(problem: Problem) -> Tables:
 
 
 def work_of_certificate(problem: Problem) -> Work:
-    double = problem.operator.dtype == torch.float64
-    return {"gradient": VERIFIED if double else 2 * VERIFIED}
+    return {"gradient": VERIFIED if problem.operator.dtype == torch.float64 else 2 * VERIFIED}
 
 
 # ------------------------------------------------------------------ between layers and groups
@@ -191,8 +190,7 @@ def pair_rows(pairs: InterLayerMetrics) -> list[Row]:
     for (v, w), metrics in pairs.items():
         named = {name: getattr(metrics, name).reason for name in ("R", "C", "D", "gap")}
         reasons = [f"{name}: {reason}" for name, reason in named.items() if reason]
-        status = "; ".join(reasons) or "ok"
-        rows.append({"v": v, "w": w, **metrics.to_dict(), "status": status})
+        rows.append({"v": v, "w": w, **metrics.to_dict(), "status": "; ".join(reasons) or "ok"})
     return rows
 
 
@@ -364,8 +362,7 @@ def of_density(problem: Problem) -> Work:
 
 
 def of_trace(problem: Problem) -> Work:
-    products = enough(problem, TRACE_PRODUCTS) + enough(problem, BOUND_PROBES)
-    return {"product_together": products}
+    return {"product_together": enough(problem, TRACE_PRODUCTS) + enough(problem, BOUND_PROBES)}
 
 
 def one_gradient(problem: Problem) -> Work:

@@ -163,12 +163,11 @@ class ResNetModel:
 
     def network(self, *, outputs: int) -> dict[str, Any]:
         """The builder `resnet18` and its keyword arguments; its inputs are images, not vectors."""
-        skip = self.kind == "resnet18"
         return {
             "builder": "resnet18",
             "outputs": outputs,
             "activation": self.activation,
-            "skip": skip,
+            "skip": self.kind == "resnet18",
         }
 
 

@@ -177,7 +177,6 @@ def flat_mlp(
     with default_init(generator):
         stages = [Stage("tokens", (INPUT,), nn.Flatten())]
         for i in range(depth):
-            block = Block(width if i else inputs, width, "relu")
-            follow(stages, f"block{i}", block)
+            follow(stages, f"block{i}", Block(width if i else inputs, width, "relu"))
         follow(stages, "head", Block(width, 1, "linear"))
     return Network(stages, [f"block{i}" for i in range(depth)])

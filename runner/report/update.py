@@ -183,8 +183,7 @@ def _to_fill(collection: Collection) -> str:
 
 def _found(folder: Path, record: Mapping[str, Any]) -> list[str]:
     """What a report found: the first sentence of its summary, else its counts; and its page."""
-    page = Page(folder, record)
-    first = re.split(r"(?<=[\w)%]\.)\s(?=[A-Z])", page.lead, maxsplit=1)[0]
+    first = re.split(r"(?<=[\w)%]\.)\s(?=[A-Z])", Page(folder, record).lead, maxsplit=1)[0]
     lines = [f"  {first}"] if first else console_lines(folder, record)[:1]
     return [*lines, f"  page {folder / PAGE}"]
 

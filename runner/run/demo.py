@@ -54,8 +54,7 @@ def demo(outputs: Path) -> int:
     failed."""
     words = [f"experiment={EXPERIMENT}", *CELLS, quoted("outputs", outputs)]
     # measured now, that is the point
-    made = build_jobs(arguments(words, multirun=True))
-    jobs = [replace(job, published=False) for job in made]
+    jobs = [replace(job, published=False) for job in build_jobs(arguments(words, multirun=True))]
     check_outputs(outputs)
     claim_outputs(outputs)
     begin = time.monotonic()

@@ -121,8 +121,7 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
     cells = planned(jobs)
     by_experiment: dict[tuple[Path, str], dict[str, Planned]] = {}
     for one in cells:  # jobs of a sweep may share cells
-        key = (one.job.outputs, one.job.name)
-        by_experiment.setdefault(key, {})[one.cell_id] = one
+        by_experiment.setdefault((one.job.outputs, one.job.name), {})[one.cell_id] = one
     lines = []
     for job in jobs:
         of_experiment = by_experiment.pop((job.outputs, job.name), None)

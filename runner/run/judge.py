@@ -49,8 +49,7 @@ def judge_command(call: Call) -> int:
             parts.append(verdicts(statements, numbers, tables))
         except RowError as error:
             line = str(error)
-            named = line if line.startswith(str(file)) else f"{file}, {line}"
-            raise SettingError(named) from None
+            raise SettingError(line if line.startswith(str(file)) else f"{file}, {line}") from None
     found = pd.concat(parts, ignore_index=True)
     out = Path(keys.out)
     out.mkdir(parents=True, exist_ok=True)

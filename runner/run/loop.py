@@ -233,13 +233,12 @@ def _failure(
 ) -> str:
     text = "".join(traceback.format_exception(error))
     log.error("cell %s failed\n%s", cell_id, text)
-    message = short(described(error), 300)
     record = {
         "experiment": job.name,
         "params": dict(cell.params),
         "seed": job.seed,
         "run": job.run,
-        "error": message,
+        "error": short(described(error), 300),
     }
     store.record_failure(cell_id, {**record, "settings_key": job.identity.key, "traceback": text})
     return "failed"

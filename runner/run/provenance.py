@@ -193,8 +193,7 @@ def _matches(cell: Record, row: Record) -> bool:
 
 def _stored(folder: Path, manifest: Record, cells: Iterable[Record]) -> dict[str, Record]:
     """Id -> cell.json of those cells of a report that are stored next to it or published."""
-    name = str(manifest.get("experiment"))
-    store = Store(root_of(folder, manifest).parent, name)
+    store = Store(root_of(folder, manifest).parent, str(manifest.get("experiment")))
     found = {cell["id"]: store.find(cell["id"]) for cell in cells}
     return {cell_id: cell.meta for cell_id, cell in found.items() if cell is not None}
 

@@ -133,8 +133,7 @@ class Drawing(Keys):
     @property
     def alone(self) -> list[str]:
         """The keys that are about figures of one experiment."""
-        named = ("figure", "figure_width", "figure_height")
-        return [name for name in named if getattr(self, name)]
+        return [name for name in ("figure", "figure_width", "figure_height") if getattr(self, name)]
 
 
 def report_command(call: Call) -> int:

@@ -98,8 +98,7 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
                 raise
             return False, f"failed: {short(described(error), 300)}", False
         again.write(cell_id, tables, meta)  # through the files, so that both have made the same way
-        cell_again = again.get(cell_id)
-        found = compare(merge([kept]), merge([cell_again]), tolerance)
+        found = compare(merge([kept]), merge([again.get(cell_id)]), tolerance)
     here = meta["software"]
     there = kept.meta["software"]
     changed = [

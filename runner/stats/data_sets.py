@@ -152,8 +152,7 @@ def of_findings(
         if math.isinf(data_sets):
             text += "; more data sets of the same kinds would not decide it"
     detail = joined(text, detail)
-    value = median(values)
-    return claim(row, verdict, value, detail, threshold=threshold, seeds_needed=data_sets)
+    return claim(row, verdict, median(values), detail, threshold=threshold, seeds_needed=data_sets)
 
 
 def tested(row: Statement, tests: Tests) -> Claim:

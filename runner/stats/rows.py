@@ -159,8 +159,7 @@ def columns_of(query: str) -> set[str]:
 
 def fields_of(template: str) -> Iterator[str]:
     """The columns that a template names, each once."""
-    names = (name for _, name, _, _ in Formatter().parse(template) if name)
-    yield from dict.fromkeys(names)
+    yield from dict.fromkeys(name for _, name, _, _ in Formatter().parse(template) if name)
 
 
 def resolution(text: str) -> float:

@@ -203,8 +203,7 @@ class Facts:
 
 
 def _bound(row: Statement, values: Mapping[str, Values], facts: Facts) -> Claim:
-    over = f"{facts.reader.over}s"
-    made = over_seeds.bound(row, values, over=over, same=facts.same(values))
+    made = over_seeds.bound(row, values, over=f"{facts.reader.over}s", same=facts.same(values))
     if facts.reader.nested and math.isfinite(made.seeds_needed):
         seeds = {seed for of_part in values.values() for seed, _ in of_part.by_unit}
         of_a_seed = max(map(len, values.values())) // len(seeds)
@@ -407,8 +406,7 @@ def _test(row: Statement, rows: pd.DataFrame) -> Statistic:
     a, b = (contrast.side(rows, value) for value in (contrast.a, contrast.b))
     if not row.along:
         return mann_whitney(a[columns[0]], b[columns[0]], name=row.name)
-    sides = [side.set_index(row.along)[columns[0]] for side in (a, b)]
-    both = pd.concat(sides, axis=1)
+    both = pd.concat([side.set_index(row.along)[columns[0]] for side in (a, b)], axis=1)
     return wilcoxon(both.iloc[:, 0], both.iloc[:, 1], name=row.name)
 
 

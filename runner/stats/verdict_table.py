@@ -45,7 +45,6 @@ def verdicts(
 
 
 def _of_claim(claim: Claim) -> dict[str, Any]:
-    parts = json.dumps(dict(claim.variants), ensure_ascii=False) if claim.variants else ""
     return {
         "row": claim.name,
         "place": claim.where,
@@ -58,7 +57,7 @@ def _of_claim(claim: Claim) -> dict[str, Any]:
         "p": claim.p,
         "detectable": claim.detectable,
         "seeds_needed": claim.seeds_needed,
-        "parts": parts,
+        "parts": json.dumps(dict(claim.variants), ensure_ascii=False) if claim.variants else "",
         "reason": claim.detail,
     }
 

@@ -77,8 +77,7 @@ def commit_of(file: Path, code: Sequence[Path] = ()) -> str:
     commit = git("rev-parse", "--short=12", "HEAD")
     if not commit or not git("ls-files", "--error-unmatch", str(file)):
         return ""
-    places = map(str, code or [file])
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", *places)
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *map(str, code or [file]))
     return commit + ("+changes" if changed else "")
 
 

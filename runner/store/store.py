@@ -80,9 +80,9 @@ class Store:
                 f"{self.archive.path} cannot be read ({self.archive.error}); "
                 "its cells count as not stored"
             ]
-        lines = self.archive.damaged.items()
         return [
-            f"{self.archive.path}: damaged cell {name} ({reason})" for name, reason in sorted(lines)
+            f"{self.archive.path}: damaged cell {name} ({reason})"
+            for name, reason in sorted(self.archive.damaged.items())
         ]
 
     def examined(self) -> Store:

@@ -73,8 +73,7 @@ def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, An
     """
     import pandas as pd
 
-    columns = _columns_of(name, table)
-    arrays = {key: _column(name, key, value) for key, value in columns.items()}
+    arrays = {key: _column(name, key, value) for key, value in _columns_of(name, table).items()}
     lengths = {key: len(value) for key, value in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"table {name}: expected columns of equal length, found {lengths}")

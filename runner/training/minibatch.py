@@ -235,8 +235,7 @@ def _optimizer(settings: MinibatchTraining, vector: nn.Parameter) -> torch.optim
     rate = settings.rate
     decay = settings.weight_decay
     if settings.optimizer == "sgd":
-        momentum = settings.momentum
-        return torch.optim.SGD([vector], rate, momentum, weight_decay=decay, fused=True)
+        return torch.optim.SGD([vector], rate, settings.momentum, weight_decay=decay, fused=True)
     return torch.optim.Adam([vector], rate, weight_decay=decay, fused=True)
 
 

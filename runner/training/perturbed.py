@@ -44,5 +44,4 @@ def perturbed(split: Split, relative: float, seed: int) -> Split:
         return split
     shape = split.batch(slice(1))[0].shape[1:]
     signs = torch.randint(2, shape, generator=torch_generator(seed, "perturbation")) * 2 - 1
-    factor = (1 + relative * signs.double()).float()
-    return Perturbed(**vars(split), factor=factor)
+    return Perturbed(**vars(split), factor=(1 + relative * signs.double()).float())

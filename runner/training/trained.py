@@ -46,8 +46,7 @@ class Trained:
 
         Raises ValueError for a checkpoint that was not reached.
         """
-        network = build(self.settings, self.seed).to(self.device)
-        return self.training.load_into(network, checkpoint)
+        return self.training.load_into(build(self.settings, self.seed).to(self.device), checkpoint)
 
     def origin_table(self) -> dict[str, Table]:
         """Table `origin`, one row: which streams made network and data order, and in what order the

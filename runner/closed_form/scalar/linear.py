@@ -358,6 +358,5 @@ def relu_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
     def basis() -> Tensor:
         return torch.eye(len(axes), dtype=v.dtype)[:, axes]
 
-    zero = torch.zeros((), dtype=v.dtype)
-    groups.append(EigenGroup(zero, int(axes.sum()), "dead", "", basis))
+    groups.append(EigenGroup(torch.zeros((), dtype=v.dtype), int(axes.sum()), "dead", "", basis))
     return Spectrum.of(groups)

@@ -307,8 +307,7 @@ def closed_form(order: int) -> Callable[[Callable[[Forward], R]], ClosedForm[R]]
             return torch.cat(values).unflatten(0, lead)
 
         chunked.of = function  # type: ignore[attr-defined]
-        signature = inspect.signature(chunked, follow_wrapped=False)
-        chunked.__signature__ = signature  # type: ignore[attr-defined]
+        chunked.__signature__ = inspect.signature(chunked, follow_wrapped=False)  # type: ignore[attr-defined]
         return cast(ClosedForm[R], chunked)
 
     return decorate

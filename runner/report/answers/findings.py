@@ -216,8 +216,7 @@ def within_scope(claim: Claim, scope: Scope) -> Claim:
         return claim
     open_ended = replace(claim, seeds_needed=NAN, undecidable="")
     if scope.is_papers:
-        detail = joined(*scope.lost, claim.detail)
-        return replace(open_ended, verdict="inconclusive", detail=detail)
+        return replace(open_ended, verdict="inconclusive", detail=joined(*scope.lost, claim.detail))
     if scope.keeps(claim.independent):
         return open_ended
     return replace(

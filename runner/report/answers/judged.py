@@ -85,8 +85,7 @@ class Judged:
         same = len(self.cells) == len(self.shown) and self.experiment == shown.experiment
         judged = shown
         if self.lacking or not same:
-            tables = with_lacking(merge(self.cells), self.lacking)
-            judged = Subject(self.experiment, tables, beside)
+            judged = Subject(self.experiment, with_lacking(merge(self.cells), self.lacking), beside)
         further = self.replication
         return Material(
             scope=self.scope,

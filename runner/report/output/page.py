@@ -95,8 +95,7 @@ class Page:
     @property
     def reproduce(self) -> str:
         """The command that measures the cells of this report and makes it."""
-        words = settings_words(self.manifest)
-        return self.command or measuring(words, self.manifest["seeds"])
+        return self.command or measuring(settings_words(self.manifest), self.manifest["seeds"])
 
     @cached_property
     def scope(self) -> Scope:

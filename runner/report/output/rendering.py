@@ -49,8 +49,7 @@ def _environment(html: bool) -> Any:
 
 def render(template: str, **about: Any) -> str:
     """A template filled in; one of HTML escapes what is put in."""
-    environment = _environment(template.endswith(".html"))
-    return str(environment.get_template(template).render(**about))
+    return str(_environment(template.endswith(".html")).get_template(template).render(**about))
 
 
 def _cell(text: str) -> str:

@@ -159,8 +159,7 @@ class Report:
         that is written for partial results."""
         if "summary" in self.manifest:
             return str(self.manifest["summary"])
-        experiment = self.material.judged.experiment
-        path = summary_path(self.manifest["experiment"], experiment)
+        path = summary_path(self.manifest["experiment"], self.material.judged.experiment)
         judged = self.material.judged.tables
         scope = self.material.scope
         if path is None or not (judged and scope.is_papers):
@@ -191,8 +190,7 @@ class Report:
     @cached_property
     def rows(self) -> list[Row]:
         found = self.findings
-        name = str(self.manifest["experiment"])
-        return rows_of(found.scorecard, found.claims, found.paper, name)
+        return rows_of(found.scorecard, found.claims, found.paper, str(self.manifest["experiment"]))
 
     def write_tables(self) -> dict[str, str]:
         """Write merged tables, claims, scorecard and statistics; file -> SHA-256."""
