@@ -34,16 +34,14 @@ Constant = Callable[[int, int, float], float]
 def attention_jacobian(x: Tensor, w: Tensor) -> Tensor:
     """df_{i,p}/d vec X (..., n, n, n d) = (diag f_i - f_i f_i^T) A_i (Lemma B.14)."""
     d, n = x.shape[-2:]
-    identity = torch.eye(n * d, dtype=x.dtype)
-    directions = att.unvec(identity, d)
+    directions = att.unvec(torch.eye(n * d, dtype=x.dtype), d)
     x = x.unsqueeze(-3)
     w = w.unsqueeze(-3)
     by_keys = x.mT @ w @ directions
     slopes = (directions.mT @ w @ x + by_keys).mT  # (..., direction, i, p)
     f = att.attention(x, w)
     mean = (f * slopes).sum(-1, keepdim=True)
-    jacobian = f * (slopes - mean)
-    return jacobian.movedim(-3, -1)
+    return (f * (slopes - mean)).movedim(-3, -1)
 
 
 def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
@@ -59,8 +57,7 @@ def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     cases = (first & second, first & ~second, ~first & second, ~first & ~second)
     largest = []
     for case in cases:
-        masked = torch.where(case, norms, -1.0)
-        norm = masked.flatten(-4).amax(-1)
+        norm = torch.where(case, norms, -1.0).flatten(-4).amax(-1)
         norm = torch.where(norm < 0, torch.nan, norm)
         largest.append(norm)
     return torch.stack(largest, dim=-1)
@@ -106,8 +103,7 @@ def slopes(values: Tensor) -> Tensor:
 
 
 def spectral(hessians: Tensor) -> Tensor:
-    eigenvalues = torch.linalg.eigvalsh(hessians)
-    return eigenvalues.abs().amax(-1)
+    return torch.linalg.eigvalsh(hessians).abs().amax(-1)
 
 
 def spectral_of_outputs(hessians: Tensor) -> Tensor:
@@ -134,8 +130,7 @@ def sharper_bend(n: int, d: int, r: float) -> float:
 
 
 def sharper_convexity(n: int, d: int, r: float) -> float:
-    bend = sharper_bend(n, d, r)
-    return 4 * n * d**0.5 * r**2 * bend
+    return 4 * n * d**0.5 * r**2 * sharper_bend(n, d, r)
 
 
 @dataclass(frozen=True)
@@ -237,11 +232,8 @@ def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor)
     if bound.value in LINEAR:
         difference = value(x - y, w, v, b)
     else:
-        of_y = value(y, w, v, b)
-        difference = value(x, w, v, b) - of_y
-    step = x - y
-    distance = step.norm(dim=(-2, -1))
-    return bound.size(difference) / distance
+        difference = value(x, w, v, b) - value(y, w, v, b)
+    return bound.size(difference) / (x - y).norm(dim=(-2, -1))
 
 
 def left_side(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:

@@ -51,16 +51,14 @@ def statistics(tables: Tables) -> list[Statistic]:
     if "bounds" not in tables:
         return []
     random = tables["bounds"].query("search == 'gaussian' and status == 'ok' and largest > 0")
-    entries = random["tokens"] * random["width"]
-    random = random.assign(**{"R": random["radius"], "n d": entries})
+    random = random.assign(**{"R": random["radius"], "n d": random["tokens"] * random["width"]})
     fits = []
     for name in FITTED:
         fits.append(_exponent(random, name, "R", ["tokens", "width"], BOUNDS[name].power))
     for name in FITTED:
         power = BOUNDS[name].size_power
         if power:
-            fit = _exponent(random, name, "n d", ["radius"], power)
-            fits.append(fit)
+            fits.append(_exponent(random, name, "n d", ["radius"], power))
     return fits
 
 
@@ -70,10 +68,9 @@ def _exponent(
     """The fitted exponent of one bound's values in R or n d, with the other sizes fixed."""
     rows = chosen(random, bound=name)
     scale = rows.groupby(fixed)["largest"].transform("max")
-    logarithms = np.log(rows["largest"] / scale)
     return linear(
         np.log(rows[varied]),
-        logarithms,
+        np.log(rows["largest"] / scale),
         name=f"exponent of {varied}, {name}",
         figure="growth",
         where=BOUNDS[name].place,
@@ -91,8 +88,7 @@ def _name(bound: str) -> str:
     """
     symbol = BOUNDS[bound].symbol
     words = "Lipschitz " if symbol.startswith("Lipschitz ") else ""
-    spelled = symbol.removeprefix(words).replace("d2c", "d^2c")
-    formula = spelled.replace(" ", r"\,")
+    formula = symbol.removeprefix(words).replace("d2c", "d^2c").replace(" ", r"\,")
     formula = formula.replace("grad", r"\nabla").replace("lambda", r"\lambda")
     formula = re.sub(r"_(min|[a-z]{2})", r"_{\1}", formula)
     formula = re.sub(r"\^(\([^)]*\))", r"^{\1}", formula)
@@ -113,8 +109,7 @@ def tightness(bounds: pd.DataFrame) -> Figure:
             rows = chosen(bounds, search=search, status="ok")
             if rows.empty:
                 continue
-            maxima = rows.groupby("bound")[column].max()
-            largest = maxima.reindex(names)
+            largest = rows.groupby("bound")[column].max().reindex(names)
             shift = 0.27 * (i - 1)
             places = np.arange(len(names)) + shift
             ax.plot(largest, places, markersize=5, label=text, **_marks(i))
@@ -125,8 +120,7 @@ def tightness(bounds: pd.DataFrame) -> Figure:
     x = "largest measured value / bound"
     figure = panels(titles, panel, x=x, log="x", caption=caption, height=5.4)
     ax = figure.axes[0]
-    names_of_bounds = [_name(name) for name in names]
-    ax.set_yticks(range(len(names)), names_of_bounds)
+    ax.set_yticks(range(len(names)), [_name(name) for name in names])
     ax.invert_yaxis()
     return figure
 

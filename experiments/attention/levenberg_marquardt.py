@@ -133,8 +133,7 @@ class _State:
         """Nielsen's rule: by max(1/3, 1 - (2 gain - 1)^3) after a success, by 2, 4, 8, ... after
         failures in a row."""
         gain = gain.nan_to_num(0.0).clamp(0.0, 2.0)
-        reduced = 1 - (2 * gain - 1) ** 3
-        fall = reduced.clamp_min(1 / 3)
+        fall = (1 - (2 * gain - 1) ** 3).clamp_min(1 / 3)
         growth = self.growth[at]
         self.lam[at] *= torch.where(good, fall, growth)
         self.growth[at] = torch.where(good, 2.0, 2 * growth)
@@ -147,10 +146,8 @@ def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor
     diagonal = shifted.diagonal(dim1=-2, dim2=-1)
     diagonal.add_(shift.unsqueeze(-1))
     factor, failed = torch.linalg.cholesky_ex(shifted)
-    solution = torch.cholesky_solve(slope.unsqueeze(-1), factor)
-    step = -solution.squeeze(-1)
-    finite = torch.isfinite(step).all(-1)
-    solved = (failed == 0) & finite
+    step = -torch.cholesky_solve(slope.unsqueeze(-1), factor).squeeze(-1)
+    solved = (failed == 0) & torch.isfinite(step).all(-1)
     step = torch.where(solved.unsqueeze(-1), step, 0.0)
     return step, solved
 
@@ -164,8 +161,7 @@ def polished(problem: LeastSquares, points: Tensor) -> Tensor:
         r = problem.value(best).unsqueeze(-1)
         inverse = torch.linalg.pinv(problem.jacobian(best))
         trial = best - (inverse @ r).squeeze(-1)
-        residuals = problem.value(trial)
-        after = residuals.square().sum(-1)
+        after = problem.value(trial).square().sum(-1)
         better = after < square
         best = torch.where(better.unsqueeze(-1), trial, best)
         square = torch.where(better, after, square)

@@ -44,18 +44,16 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
     aligned = search == "rank one"
     x, y, w, v, b = draw(aligned, n, d, radius, setup, generator)
     for name in BOUNDS:
-        values = left_side(name, x, y, w, v, b)
-        rows.append(_bound_row(name, values, n, d, radius))
+        rows.append(_bound_row(name, left_side(name, x, y, w, v, b), n, d, radius))
     norms = case_norms(x, w, v)
     convexity = _convexity(x, w, v, b, radius)
     accuracy = _accuracy(x, w, v, b, setup.checked)
-    certificate = _certificate(x, w, v, b, ctx)
     return {
         "bounds": rows,
         "cases": _case_rows(norms),
         "convexity": [convexity],
         "accuracy": [accuracy],
-        "certificate": [certificate],
+        "certificate": [_certificate(x, w, v, b, ctx)],
     }
 
 
@@ -72,8 +70,7 @@ def _certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor, ctx: Context) -> Ro
     """Row of `certificate`: the closed-form Hessian of the first instance of the cell."""
     first = (x[0], w[0], v[0], b[0])
     hessian = att.hessian(*first)
-    at = att.vec(x[0])
-    return of_hessian("Hessian", hessian, lambda flat: loss(flat, *first[1:]), at, ctx)
+    return of_hessian("Hessian", hessian, lambda flat: loss(flat, *first[1:]), att.vec(x[0]), ctx)
 
 
 def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> Row:
@@ -139,8 +136,7 @@ def draw(
         scores = column @ column.mT
         raw = [common, tokens, scores, column @ _rank_one(1, d, count, generator)]
     else:
-        shapes = ((d, n), (d, n), (d, d), (d, d))
-        raw = [_normal(generator, count, *shape) for shape in shapes]
+        raw = [_normal(generator, count, *shape) for shape in ((d, n), (d, n), (d, d), (d, d))]
     x, y, w, v = (scale_to_norm(m, radius) for m in raw)
     uniform = torch.rand(count, n, d, generator=generator, dtype=torch.float64)
     b = (2 * uniform - 1) * radius**2
@@ -152,8 +148,7 @@ def draw(
 
 def draw_raw(n: int, d: int, count: int, generator: torch.Generator) -> list[Tensor]:
     """Free parameters of X, a displacement, W, V and B."""
-    shapes = ((d, n), (d, n), (d, d), (d, d), (n, d))
-    return [_normal(generator, count, *shape) for shape in shapes]
+    return [_normal(generator, count, *shape) for shape in ((d, n), (d, n), (d, d), (d, d), (n, d))]
 
 
 def feasible(raw: list[Tensor], radius: float, near: float) -> Instance:
@@ -175,8 +170,7 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
     best = torch.full((starts,), -math.inf, dtype=torch.float64)
     for _ in range(setup.ascent_steps):
         optimiser.zero_grad()
-        instance = feasible(parameters, radius, setup.near)
-        values = left_side(name, *instance)
+        values = left_side(name, *feasible(parameters, radius, setup.near))
         best = torch.maximum(best, values.detach())
         if name != "I.3":  # -lambda_min may be negative
             # the starts are independent, and the logarithm gives each the same weight
@@ -195,12 +189,10 @@ def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, radius: float) -> Row
     the paper's."""
     d, n = x.shape[-2:]
     smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[:, 0]
-    indefinite = smallest < 0
-    share = float(indefinite.double().mean())
-    least = float(smallest.min())
+    share = float((smallest < 0).double().mean())
     return {
         "share_indefinite": share,
-        "needed_gamma": max(0.0, -least / 2),
+        "needed_gamma": max(0.0, -float(smallest.min()) / 2),
         "admissible_gamma": BOUNDS["I.3"].printed(n, d, radius),
     }
 
@@ -210,8 +202,7 @@ def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor, checked: int) -> Row:
     differentiation, over the first `checked` instances."""
     hessian_error = 0.0
     product_error = 0.0
-    every = list(zip(x, w, v, b, strict=True))
-    instances = every[:checked]
+    instances = list(zip(x, w, v, b, strict=True))[:checked]
     for instance in instances:
         xi, *rest = instance
         exact = torch.func.hessian(loss)(att.vec(xi), *rest)
@@ -220,8 +211,7 @@ def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor, checked: int) -> Row:
         product = att.vec(att.hessian_vector_product(*instance, probe))
         difference = (att.hessian(*instance) - exact).norm()
         hessian_error = max(hessian_error, float(difference / size))
-        error_of_product = product - exact @ att.vec(probe)
-        difference = error_of_product.norm()
+        difference = (product - exact @ att.vec(probe)).norm()
         product_error = max(product_error, float(difference / size))
     return {
         "hessian_error": hessian_error,

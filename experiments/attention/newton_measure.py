@@ -13,5 +13,4 @@ STUDIES = {"theorem": theorem_tables, "recovery": recovery_tables}
 def measure(experiment: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, Table]:
     """All tables of one cell."""
     n, d = experiment.sizes(str(cell.params["size"]))
-    tables = STUDIES[str(cell.params["study"])](experiment, n, d, ctx)
-    return {**tables}
+    return {**STUDIES[str(cell.params["study"])](experiment, n, d, ctx)}

@@ -75,8 +75,7 @@ def minimise(
         point = point + direction
         after = objective.value(point)
         slope = objective.gradient(point)
-        finite_slope = torch.isfinite(slope).all(-1)
-        finite = torch.isfinite(after) & finite_slope
+        finite = torch.isfinite(after) & torch.isfinite(slope).all(-1)
         status = torch.where(finite, status, NOT_FINITE)
         x[index] = point
         f[index] = after
@@ -137,5 +136,4 @@ def observed_order(errors: Tensor, floor: float = 1e-14, pairs: int = 3) -> floa
     y = y - y.mean()
     if x.abs().max() <= 1e-9:
         return float("nan")
-    product = (x * y).sum()
-    return float(product / x.square().sum())
+    return float((x * y).sum() / x.square().sum())

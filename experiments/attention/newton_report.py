@@ -43,8 +43,7 @@ def outcomes(setup: AttentionNewton, recovery: pd.DataFrame) -> Figure:
     def panel(ax: Axes, size: str) -> None:
         by_origin = chosen(recovery, size=size).groupby("origin")
         counts = by_origin[["recovered", "wrong", "starts"]].sum().reindex(list(names)[::-1])
-        not_recovered = counts["starts"] - counts["recovered"]
-        counts["none"] = not_recovered - counts["wrong"]
+        counts["none"] = counts["starts"] - counts["recovered"] - counts["wrong"]
         shares = counts.div(counts["starts"], axis=0)
         left = np.zeros(len(shares))
         places = range(len(shares))

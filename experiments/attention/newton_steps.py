@@ -58,13 +58,9 @@ def newton_direction(
     # LAPACK lets a pivot of rounding size pass: hand those to the eigenvalues too
     pivots = factor.diagonal(dim1=-2, dim2=-1).square()
     largest = hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
-    eps = torch.finfo(g.dtype).eps
-    rounding = g.shape[-1] * eps * largest
-    resolved = pivots.amin(-1) > rounding
-    good = (failed == 0) & resolved
-    right = g[good].unsqueeze(-1)
-    solution = torch.cholesky_solve(right, factor[good])
-    direction[good] = -solution.squeeze(-1)
+    rounding = g.shape[-1] * torch.finfo(g.dtype).eps * largest
+    good = (failed == 0) & (pivots.amin(-1) > rounding)
+    direction[good] = -torch.cholesky_solve(g[good].unsqueeze(-1), factor[good]).squeeze(-1)
     bad = ~good
     if bad.any():
         absolute = step != "full"
@@ -81,29 +77,23 @@ def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, T
     """
     n = g.shape[-1]
     identity = torch.eye(n, dtype=g.dtype)
-    finite_rows = torch.isfinite(hessian).all(-1)
-    finite = finite_rows.all(-1)
-    is_finite = finite[:, None, None]
-    safe = torch.where(is_finite, hessian, identity)
+    finite = torch.isfinite(hessian).all(-1).all(-1)
+    safe = torch.where(finite[:, None, None], hessian, identity)
     values, vectors = torch.linalg.eigh(safe)
     sizes = values.abs()
     largest = sizes.amax(-1, keepdim=True)
     number = torch.finfo(g.dtype)
     zero = sizes <= n * number.eps * largest
     if absolute:
-        floored = sizes.maximum(EIGENVALUE_FLOOR * largest)
-        inverse = 1 / floored.clamp_min(number.tiny)
+        inverse = 1 / sizes.maximum(EIGENVALUE_FLOOR * largest).clamp_min(number.tiny)
     else:
         inverse = 1 / torch.where(zero, torch.inf, values)
-    product = vectors.mT @ g.unsqueeze(-1)
-    rotated = product.squeeze(-1)
+    rotated = (vectors.mT @ g.unsqueeze(-1)).squeeze(-1)
     scaled = (inverse * rotated).unsqueeze(-1)
     direction = -(vectors @ scaled).squeeze(-1)
     direction = torch.where(finite.unsqueeze(-1), direction, 0.0)
-    negative = (values < 0).any(-1)
-    status = torch.where(negative, INDEFINITE, OK)
-    singular = zero.any(-1)
-    status = torch.where(singular, SINGULAR, status)
+    status = torch.where((values < 0).any(-1), INDEFINITE, OK)
+    status = torch.where(zero.any(-1), SINGULAR, status)
     status = torch.where(finite, status, NOT_FINITE)
     return direction, status
 

@@ -107,8 +107,7 @@ def follow(
     """
     trace = minimise(objective, start.unsqueeze(0), step, steps, tolerance)
     point = trace.points[-1, 0]
-    eigenvalues = torch.linalg.eigvalsh(objective.hessian(point.unsqueeze(0)))
-    smallest = float(eigenvalues[0, 0])
+    smallest = float(torch.linalg.eigvalsh(objective.hessian(point.unsqueeze(0)))[0, 0])
     gradient_norm = float(trace.gradient_norm[-1, 0])
     if not gradient_norm <= limit:
         return point, smallest, "not converged"
@@ -204,11 +203,9 @@ def symmetric_error(points: Tensor, data: Tensor, basis: Tensor, d: int) -> Tens
     true_tokens = truth.unflatten(-1, (-1, d))
     errors = []
     for point in reduced:
-        tokens = point.unflatten(-1, (-1, d))
-        costs = torch.cdist(tokens, true_tokens).square()
+        costs = torch.cdist(point.unflatten(-1, (-1, d)), true_tokens).square()
         row, column = linear_sum_assignment(costs.numpy())
-        error = costs[row, column].sum().sqrt()
-        errors.append(error / data.norm())
+        errors.append(costs[row, column].sum().sqrt() / data.norm())
     if errors:
         return torch.stack(errors)
     return points.new_zeros(0)

@@ -35,8 +35,7 @@ def recovery_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dic
         ctx.progress(index, setup.problems)
         problem = draw(n, d, setup.score_scale, index, ctx)
         generator = ctx.torch_generator(f"attention_newton blind starts {index} {n} {d}")
-        by_origin = starts(setup, problem, generator)
-        rows, exact = origin_rows(setup, problem, by_origin)
+        rows, exact = origin_rows(setup, problem, starts(setup, problem, generator))
         recovery += [{"problem": index} | row for row in rows]
         row = solution_row(problem, exact, setup.recovered)
         solutions.append({"problem": index} | row)
@@ -63,9 +62,11 @@ def origin_rows(
 
     wrong: exact, but not the data; capped: stopped by max_steps.
     """
-    start = torch.cat(list(by_origin.values()))
     run = levenberg_marquardt(
-        problem.equations, start, max_steps=setup.max_steps, decrease=setup.decrease
+        problem.equations,
+        torch.cat(list(by_origin.values())),
+        max_steps=setup.max_steps,
+        decrease=setup.decrease,
     )
     ends = ended(problem, run.points)
     recovered = ends.error <= setup.recovered
@@ -95,12 +96,11 @@ def solution_row(problem: Problem, exact: Tensor, recovered: float) -> Row:
     wrong = solutions[far]
     moves = invariances(problem.w, problem.v, n)
     symmetric = symmetric_error(wrong, problem.data, moves, d) <= recovered
-    values = torch.linalg.svdvals(problem.equations.jacobian(problem.data))
     return {
         "distinct": len(solutions),
         "wrong": len(wrong),
         "wrong_by_symmetry": int(symmetric.sum()),
         "nearest_wrong": float(errors[far].min()) if len(wrong) else float("nan"),
         "truth_found": int(len(wrong) < len(solutions)),
-        "sigma_min": float(values[-1]),
+        "sigma_min": float(torch.linalg.svdvals(problem.equations.jacobian(problem.data))[-1]),
     }

@@ -150,6 +150,5 @@ class AttentionNewton(Judged):
         cells = []
         for study, size in product(self.study, self.size):
             params: dict[str, c.Scalar] = {"study": study, "size": size}
-            seconds = round(SECONDS[study] * self.problems, 1)
-            cells.append(c.Cell(params, seconds, 0.5))
+            cells.append(c.Cell(params, round(SECONDS[study] * self.problems, 1), 0.5))
         return cells

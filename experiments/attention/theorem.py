@@ -46,8 +46,7 @@ def theorem_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict
     for index in range(setup.problems):
         problem = draw(n, d, setup.score_scale, index, ctx)
         theorem.append({"problem": index} | theorem_row(problem))
-        scanned = scan_rows(problem, setup.scan)
-        scan += [{"problem": index} | row for row in scanned]
+        scan += [{"problem": index} | row for row in scan_rows(problem, setup.scan)]
         generator = ctx.torch_generator(f"attention_newton order {index} {n} {d}")
         start = near(problem.data, setup.order_distance, setup.order_starts, generator)
         orders.append({"problem": index} | order_row(problem, start, setup.order_steps))
@@ -91,15 +90,13 @@ def theorem_row(problem: Problem) -> Row:
     minimiser, convexity, status = follow(objective, data, "full", 50, 0.0, limit)
     lipschitz = BOUNDS["H.10"].printed(n, d, radius)
     distance = 0.1 * convexity / lipschitz
-    identity = torch.eye(n * d, dtype=torch.float64)
-    offsets = identity[:8]
+    offsets = torch.eye(n * d, dtype=torch.float64)[:8]
     starts = minimiser + distance * offsets
     steps = math.ceil(math.log2(1 / ACCURACY))
     trace = minimise(objective, starts, "full", steps, 0.0)
     errors = (trace.points - minimiser).norm(dim=-1)
     contraction = errors[1] / errors[0]
     last = float(errors[-1].max())
-    recovery_error = relative_error(minimiser, data)
     return {
         "radius": radius,
         "admissible_gamma": gamma,
@@ -112,7 +109,7 @@ def theorem_row(problem: Problem) -> Row:
         "excess": last / (ACCURACY * distance),
         "steps_from_data": steps_between(objective, data, minimiser),
         "norm_share": float(minimiser.norm() / size),
-        "recovery_error": float(recovery_error),
+        "recovery_error": float(relative_error(minimiser, data)),
         "status": status,
     }
 
@@ -120,10 +117,8 @@ def theorem_row(problem: Problem) -> Row:
 def steps_between(objective: Objective, start: Tensor, minimiser: Tensor) -> int:
     """Full Newton steps from a start, which may be far outside the admitted ball, to within 1e-6 of
     the minimiser; -1 if 20 are too few."""
-    starts = start.unsqueeze(0)
-    trace = minimise(objective, starts, "full", 20, 0.0)
-    differences = trace.points[:, 0] - minimiser
-    distances = differences.norm(dim=-1)
+    trace = minimise(objective, start.unsqueeze(0), "full", 20, 0.0)
+    distances = (trace.points[:, 0] - minimiser).norm(dim=-1)
     arrived = (distances <= 1e-6 * minimiser.norm()).nonzero()
     if len(arrived):
         return int(arrived[0])
