@@ -69,12 +69,9 @@ def _decay(distances: pd.DataFrame, value: str, marks: Marks, fits: Fits | None 
         texts = []
         curves = groups(at_ends(chosen(table, depth=depth)), ["arch", "checkpoint"])
         for (kind, checkpoint), part in curves:
-            means = over_seeds(part, ["distance"], value)
-            error_line(ax, means, "distance", kind, checkpoint)
-            colour = look(kind, checkpoint)["color"]
-            _runs(ax, part, value, colour)
-            known = fits or {}
-            texts.append(known.get((depth, kind, checkpoint), ""))
+            error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint)
+            _runs(ax, part, value, look(kind, checkpoint)["color"])
+            texts.append((fits or {}).get((depth, kind, checkpoint), ""))
         if fits:
             handles = ax.get_legend_handles_labels()[0]
             ax.legend(handles, texts, loc="upper center", bbox_to_anchor=(0.5, -0.22))
@@ -97,8 +94,7 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
     """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere:
     a bar hides it."""
     means = over_seeds(part, ["distance"], value)
-    spread = means["std"].fillna(0)
-    wide = spread > 0.5 * means["mean"].abs()
+    wide = means["std"].fillna(0) > 0.5 * means["mean"].abs()
     if not wide.any():
         return
     style: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.45, "zorder": 1}
@@ -133,8 +129,7 @@ def dynamics(networks: pd.DataFrame, values: Mapping[str, str], paper: pd.DataFr
     table = first(networks)
     kinds = list(dict.fromkeys(table["arch"]))
     heads = titles(table, "depth")
-    pairs = product(values, heads)
-    at = {(value, depth): heads[depth] for value, depth in pairs}
+    at = {(value, depth): heads[depth] for value, depth in product(values, heads)}
 
     def draw(ax: Axes, key: tuple[str, int]) -> None:
         value, depth = key
@@ -142,13 +137,10 @@ def dynamics(networks: pd.DataFrame, values: Mapping[str, str], paper: pd.DataFr
         for (kind,), part in groups(of_depth, ["arch"]):
             shift = 0.08 * kinds.index(kind)
             means = over_seeds(part, ["checkpoint"], value)
-            places = means["checkpoint"].map(CHECKPOINTS.index)
-            means["place"] = places + shift
+            means["place"] = means["checkpoint"].map(CHECKPOINTS.index) + shift
             error_line(ax, means, "place", kind, "init", text=label(kind))
-            metric = PRINTED.get(value, "")
-            rows = chosen(paper, metric=metric, arch=kind, depth=depth)
-            x = [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]]
-            hollow(ax, x, rows, str(kind))
+            rows = chosen(paper, metric=PRINTED.get(value, ""), arch=kind, depth=depth)
+            hollow(ax, [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]], rows, str(kind))
         checkpoint_ticks(ax)
         ax.grid(False, axis="x")
         if depth == next(iter(heads)):

@@ -19,8 +19,7 @@ def measure(experiment: Exp1Deep, cell: Cell, ctx: Context) -> dict[str, Table]:
     trained = on_images(experiment, cell, ctx)
     tables = measure_trained(trained, experiment.metric, ctx)
     paper_images = replace(experiment.metric, subsamples=0)
-    estimated = estimates(trained, paper_images, experiment.probes, ctx)
-    return {**tables, "estimates": estimated}
+    return {**tables, "estimates": estimates(trained, paper_images, experiment.probes, ctx)}
 
 
 def estimates(trained: Trained, metric: InterLayerMetric, probes: int, ctx: Context) -> Table:
@@ -29,9 +28,7 @@ def estimates(trained: Trained, metric: InterLayerMetric, probes: int, ctx: Cont
     rows = []
     for at in on_papers_images(trained, metric):
         nodes = at.network.measured
-        budget = memory_of(metric)
-        blocks = exact_blocks(at.dag, at.x, at.y, nodes, memory_budget=budget)
+        blocks = exact_blocks(at.dag, at.x, at.y, nodes, memory_budget=memory_of(metric))
         pairs = estimated_metrics(blocks, nodes, probes, ctx.torch_generator(stream_of(at)))
-        by_distance = estimates_by_distance(pairs)
-        rows += [{"checkpoint": at.checkpoint, **row} for row in by_distance]
+        rows += [{"checkpoint": at.checkpoint, **row} for row in estimates_by_distance(pairs)]
     return rows

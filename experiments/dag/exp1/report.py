@@ -119,8 +119,7 @@ class ResonanceAnalysis(WithAuthors):
         return values.compared(self.tables, self.beside)
 
     def notes(self) -> list[str]:
-        companion = self.beside.get(WITHOUT_NORM, {})
-        return without_norm_note(companion.get("distances"))
+        return without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
@@ -144,8 +143,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
         return {name: drawn[name] for name in (self.resonance_figure, self.dynamics_figure)}
 
     def notes(self) -> list[str]:
-        companion = self.beside.get(DEEPER, {})
-        deeper = companion.get("distances")
+        deeper = self.beside.get(DEEPER, {}).get("distances")
         return norms_note(self.tables["distances"], deeper)
 
 

@@ -56,8 +56,7 @@ class Exp1Resonance(InterLayer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = set(self.arch) & set(self.model.archs)
-        if not known:
+        if not set(self.arch) & set(self.model.archs):
             c.one_of(f"experiment.arch of model={self.model.kind}", self.arch, self.model.archs)
 
     def cells(self) -> list[c.Cell]:
@@ -68,9 +67,8 @@ class Exp1Resonance(InterLayer):
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         depth = int(cell.params["depth"])
         arch = str(cell.params["arch"])
-        outputs = self.dataset.classes
         return self.model.network(
-            outputs=outputs, depth=depth, arch=arch, activation=self.activation
+            outputs=self.dataset.classes, depth=depth, arch=arch, activation=self.activation
         )
 
     def companions(self) -> Mapping[str, c.Companion]:

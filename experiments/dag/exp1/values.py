@@ -136,8 +136,7 @@ def compared(tables: Tables, beside: Mapping[str, Tables]) -> Tables:
     repeated = beside.get(ROUNDING, {}).get("networks")
     if repeated is not None:
         repeated = in_percent(repeated)
-    about = (VARIANT, tables, CELL, repeated)
-    found["networks"] = with_scores(found["networks"], DYNAMICS, *about)
+    found["networks"] = with_scores(found["networks"], DYNAMICS, VARIANT, tables, CELL, repeated)
     if (rows := as_described(beside, "networks")) is not None:
         found["networks as described"] = described(in_percent(rows), VARIANT)
     return found

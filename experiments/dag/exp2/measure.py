@@ -45,8 +45,7 @@ def measure(experiment: Exp2Bottleneck, cell: Cell, ctx: Context) -> dict[str, T
     start = cell.params["phase"] == "init"
     train = untrained_images if start else train_images
     checkpoints = ("init",) if start else ("mid", "final")
-    settings = experiment.network_settings(cell)
-    trained = train(settings, experiment.dataset, experiment.training, ctx)
+    trained = train(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
     return measure_trained(trained, experiment, ctx, checkpoints)
 
 
@@ -66,19 +65,15 @@ def measure_trained(
         if not at.first:
             return {"far": [far]}
         here = {"checkpoint": at.checkpoint}
-        generator = ctx.torch_generator(stream_of(at))
-        far |= estimates(blocks, nodes, experiment.probes, generator)
-        examples = experiment.rank_examples
-        ranks = rank_rows(at.dag, nodes, at.x, at.y, examples, budget)
-        scores = scores_at(trained, at.checkpoint)
-        network = {**here, **scores, "status": "ok"}
+        far |= estimates(blocks, nodes, experiment.probes, ctx.torch_generator(stream_of(at)))
+        ranks = rank_rows(at.dag, nodes, at.x, at.y, experiment.rank_examples, budget)
+        network = {**here, **scores_at(trained, at.checkpoint), "status": "ok"}
         certificate = of_blocks(at.dag, at.x, at.y, blocks, ctx, **here)
-        pairs = [{**here, **row, "status": status_of(row)} for row in rows]
         return {
             "networks": [network],
             "certificate": certificate,
             "far": [far],
-            "pairs": pairs,
+            "pairs": [{**here, **row, "status": status_of(row)} for row in rows],
             "ranks": [here | row for row in ranks],
         }
 
@@ -96,8 +91,7 @@ def far_pairs(nodes: Sequence[str]) -> list[Pair]:
     """Pairs (i, j) of measured blocks with i < L/2 < j: the narrow layer lies strictly between
     them."""
     middle = len(nodes) // 2
-    after = nodes[middle + 1 :]
-    return list(product(nodes[:middle], after))
+    return list(product(nodes[:middle], nodes[middle + 1 :]))
 
 
 def far_rows(blocks: Blocks, nodes: Sequence[str]) -> list[Row]:
@@ -105,8 +99,7 @@ def far_rows(blocks: Blocks, nodes: Sequence[str]) -> list[Row]:
     diagonal = {v: resonance(blocks[v, v]) for v in nodes}
     rows = []
     for v, w in far_pairs(nodes):
-        norm = resonance(blocks[v, w])
-        row: Row = {"v": v, "w": w, "R": norm}
+        row: Row = {"v": v, "w": w, "R": resonance(blocks[v, w])}
         row["C"] = coupling(row["R"], diagonal[v], diagonal[w])
         row["D"] = stable_rank(blocks[v, w])
         rows.append(row)
@@ -149,18 +142,15 @@ def rank_rows(
     factors = gauss_newton_factors(dag, x, y, nodes)
     by_example = {}
     for v, factor in factors.items():
-        by_image = factor.view(len(x), -1, factor.shape[1])
-        by_example[v] = by_image[:examples]
+        by_example[v] = factor.view(len(x), -1, factor.shape[1])[:examples]
     rows: list[Row] = []
     for v, w in pairs:
         here = {"v": v, "w": w, "block": "example"}
-        ranks_of_examples = product_rank(by_example[v], by_example[w])
-        rank = int(ranks_of_examples.max())
+        rank = int(product_rank(by_example[v], by_example[w]).max())
         rows.append({**here, "part": "gauss_newton", "examples": examples, "rank": rank})
         rows.append({**here, "part": "total", "examples": examples, "rank": ranks[v, w]})
         here["block"] = "mean"
-        mean_block = factors[v].mT @ factors[w]
-        rank = int(matrix_rank(mean_block))
+        rank = int(matrix_rank(factors[v].mT @ factors[w]))
         rows.append({**here, "part": "gauss_newton", "examples": len(x), "rank": rank})
     return rows
 
@@ -170,6 +160,5 @@ def product_rank(left: Tensor, right: Tensor) -> Tensor:
     Shapes (B, r, d)."""
     _, r_left = torch.linalg.qr(left.mT, mode="r")
     _, r_right = torch.linalg.qr(right.mT, mode="r")
-    widest = max(left.shape[2], right.shape[2])
-    tolerance = widest * EPS
+    tolerance = max(left.shape[2], right.shape[2]) * EPS
     return matrix_rank(r_left @ r_right.mT, rtol=tolerance)

@@ -64,13 +64,11 @@ def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
     paper = chosen(values.printed_values(), metric="D_far")
 
     def draw(ax: Axes, depth: int) -> None:
-        published = chosen(paper, depth=depth)
-        _lines(ax, chosen(table, depth=depth), "D_estimate", published)
+        _lines(ax, chosen(table, depth=depth), "D_estimate", chosen(paper, depth=depth))
         _bound(ax, sorted(set(far["d_u"])), classes)
 
     y = r"stable rank $D_{\mathrm{far}}$"
-    heads = titles(table, "depth")
-    return panels(heads, draw, x=WIDTH, y=y, log="y", caption=BARS)
+    return panels(titles(table, "depth"), draw, x=WIDTH, y=y, log="y", caption=BARS)
 
 
 def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> None:

@@ -72,8 +72,7 @@ class Exp2Bottleneck(InterLayer):
                 metrics = (self.metric.subsamples + 2) * size
                 training = self.training.epochs * self.epoch_seconds(depth)
                 seconds = 5 + (metrics if params["phase"] == "init" else training + 2 * metrics)
-                memory = self.peak_gib(depth)
-                cells.append(c.Cell(params, round(seconds, 1), memory))
+                cells.append(c.Cell(params, round(seconds, 1), self.peak_gib(depth)))
         return cells
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
@@ -83,8 +82,7 @@ class Exp2Bottleneck(InterLayer):
             "width": self.model.width,
         }
         ends = {"outputs": self.dataset.classes, "activation": self.activation}
-        initial = initial_setting(self.model.initial)
-        return {**initial, "builder": "bottleneck_mlp", **shape, **ends}
+        return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape, **ends}
 
     def companions(self) -> Mapping[str, c.Companion]:
         """The networks of the base width that the text has, where these are the published ones."""

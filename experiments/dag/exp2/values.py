@@ -93,11 +93,9 @@ def compared(tables: Tables, classes: int, described_tables: Tables) -> Tables:
     estimates = long_format(far, KEYS, {"D_estimate": "D_estimate", "C_cut": "C_cut"})
     of_probes = probes(estimates, exact, tables, KEYS[:2]).assign(paired=False)
     found["far"] = with_columns(found["far"], of_probes, KEYS)
-    percent = long_format(found["networks"], KEYS, {"percent": "percent"})
-    known = paired(percent, tables, KEYS[:2])
+    known = paired(long_format(found["networks"], KEYS, {"percent": "percent"}), tables, KEYS[:2])
     found["networks"] = with_columns(found["networks"], known, KEYS)
     if described_tables:
         found["far as described"] = described(described_tables["far"], KEYS)
-        networks = in_percent(described_tables["networks"])
-        found["networks as described"] = described(networks, KEYS)
+        found["networks as described"] = described(in_percent(described_tables["networks"]), KEYS)
     return found

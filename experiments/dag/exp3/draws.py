@@ -98,8 +98,7 @@ def _fits(
         means = means[~(means <= 0)]
         if len(means) > 1:
             about = {"name": "error against probes", "group": label(keys, values)}
-            fit = stats.linear(np.log(means.index), np.log(means), **about)
-            found.append((values, fit))
+            found.append((values, stats.linear(np.log(means.index), np.log(means), **about)))
     return found
 
 
@@ -111,5 +110,4 @@ def spreads(draws: pd.DataFrame) -> pd.DataFrame:
     std = complete(stochastic, stochastic.std())
     exact_gaps = by["gap_exact"]
     exact = complete(exact_gaps, exact_gaps.max())  # the same in every draw
-    percent = 100 * std / finite(exact)
-    return percent.to_frame("percent").reset_index()
+    return (100 * std / finite(exact)).to_frame("percent").reset_index()

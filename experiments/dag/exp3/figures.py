@@ -52,13 +52,11 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
             ax.errorbar(row.curvature, row.gap, yerr=std, capsize=2, label=text, **style)
             published = chosen(paper, activation=row.activation)
             own = chosen(published, checkpoint=checkpoint, metric="gap_global")
-            at = chosen(published, metric="E_sigma_pp_sq")
-            places = list(at["mean"])[: len(own)]
+            places = list(chosen(published, metric="E_sigma_pp_sq")["mean"])[: len(own)]
             hollow(ax, places, own, row.activation)
         fit = stats.linear(points["curvature"], points["gap"], name="")
         rank = stats.spearman(points["curvature"], points["gap"], name="")
-        largest = points["curvature"].max()
-        x = np.array([0.0, largest])
+        x = np.array([0.0, points["curvature"].max()])
         line = fit.intercept + fit.slope * x
         ax.plot(x, line, color="black", linestyle=":", linewidth=1, label="linear fit")
         return f"{label(checkpoint)}\nR² = {fit.r2:.3f}, ρ = {rank.statistic:.2f}"
@@ -89,17 +87,15 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
                 text = f"{LABELS[value]}, {label(checkpoint)}"
                 if len(means):
                     error_line(ax, means, "distance", value, checkpoint, text=text)
-            of_activation = chosen(paper, metric=metric, activation=activation)
-            rows = of_activation.dropna(subset=["mean"])
+            rows = chosen(paper, metric=metric, activation=activation).dropna(subset=["mean"])
             hollow(ax, list(rows["distance"]), rows, value)
         zero = ""
         if (own["tensor"] == 0).all():
             zero = " ($H^T = 0$)"
         return f"{label(activation)}{zero}"
 
-    heads = dict.fromkeys(table["activation"], "")
     return figures.panels(
-        heads,
+        dict.fromkeys(table["activation"], ""),
         draw,
         columns=3,
         legend_columns=3,

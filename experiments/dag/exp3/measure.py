@@ -81,8 +81,7 @@ def compare_gaps(
                 "status": ZERO,
             }
             if exact > 0:
-                discrepancy = 100 * (gap / exact - 1)
-                row |= {"discrepancy_percent": discrepancy, "status": "ok"}
+                row |= {"discrepancy_percent": 100 * (gap / exact - 1), "status": "ok"}
             rows.append(row)
     return rows
 
@@ -98,8 +97,7 @@ def gap_of_norms(norms: Iterable[PartNorms]) -> float:
 def measure_stochastic(experiment: Exp3Stochastic, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and compare estimates of its gap with the exact one."""
     trained = on_images(experiment, cell, ctx)
-    activation = str(cell.params["activation"])
-    tables = compare(trained, experiment, activation, ctx)
+    tables = compare(trained, experiment, str(cell.params["activation"]), ctx)
     return {**tables, **trained.origin_table()}
 
 
@@ -134,8 +132,7 @@ def compare(
             if exact > 0:
                 percent = 100 * predicted_error(blocks, nodes, count)
             predicted.append({**where, "percent": percent, "status": status})
-        done = CHECKPOINTS.index(checkpoint) + 1
-        ctx.progress(done, len(CHECKPOINTS), checkpoint)
+        ctx.progress(CHECKPOINTS.index(checkpoint) + 1, len(CHECKPOINTS), checkpoint)
     return {"draws": rows, "predicted": predicted, "certificate": certificate}
 
 
@@ -169,9 +166,7 @@ def estimate(
     sums = dict.fromkeys(PARTS, 0.0)
     for w, sources in _targets(nodes):
         last = blocks.tensor[w, w]
-        size = (probes, last.shape[1])
-        signs = rademacher(size, last.dtype, generator)
-        z = signs.to(last.device)
+        z = rademacher((probes, last.shape[1]), last.dtype, generator).to(last.device)
         for part in sums:
             pairs = [part_of(blocks, part)[v, w] for v in sources]
             products = z @ torch.cat(pairs).mT

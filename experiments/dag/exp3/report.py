@@ -55,12 +55,11 @@ class GapAnalysis(WithAuthors):
 
     def figures(self) -> Figures:
         tables = self.tables
-        parts = redraws("Table N.5", draw.parts, tables["distances"], self.paper)
         return {
             self.gap_figure: redraws(
                 "Fig. 5", draw.gap_and_curvature, self.gaps, tables["networks"], self.paper
             ),
-            self.parts_figure: parts,
+            self.parts_figure: redraws("Table N.5", draw.parts, tables["distances"], self.paper),
         }
 
     def statistics(self) -> list[Statistic]:
@@ -84,13 +83,11 @@ class GapAnalysis(WithAuthors):
         shown, but not compared, since our text damages the exponent of its limit."""
         found = {claim.name: claim for claim in super().claims()}
         if values.ZERO_TENSOR in found:
-            by_distance = self.results.rows(by_distance=True)
-            rows = values.piecewise_linear(pd.DataFrame(by_distance))
-            largest = float(rows["tensor"].max())
+            rows = values.piecewise_linear(pd.DataFrame(self.results.rows(by_distance=True)))
             found[values.ZERO_TENSOR] = replace(
                 found[values.ZERO_TENSOR],
                 authors="not comparable",
-                authors_value=largest,
+                authors_value=float(rows["tensor"].max()),
             )
         return list(found.values())
 
@@ -157,11 +154,9 @@ def in_their_table(claim: Claim, says: Statement) -> Claim:
     """A claim with its verdict on the authors' networks: their largest discrepancy at the
     checkpoints of the statement, to the two printed digits."""
     theirs = their_discrepancies()
-    at = theirs["checkpoint"].isin(CHECKPOINTS_OF_N6[claim.name])
-    percent = theirs[at]["percent"]
+    percent = theirs[theirs["checkpoint"].isin(CHECKPOINTS_OF_N6[claim.name])]["percent"]
     largest = float(percent.abs().max())
-    holds = round(largest, 2) <= says.high
-    verdict: Verdict = "confirmed" if holds else "refuted"
+    verdict: Verdict = "confirmed" if round(largest, 2) <= says.high else "refuted"
     return replace(claim, authors=verdict, authors_value=largest)
 
 
@@ -185,18 +180,15 @@ def first_draw(tables: Tables) -> pd.DataFrame:
     estimates of it scatter.
     """
     draws = tables["draws"]
-    counted = draws["probes"].isin((PAPER_PROBES, TEXT_PROBES))
-    draws = draws[counted]
+    draws = draws[draws["probes"].isin((PAPER_PROBES, TEXT_PROBES))]
     keys = ["activation", "checkpoint", "probes"]
-    by_draw = draws.groupby([*keys, "draw"])
-    means = by_draw[["gap_exact", "gap_stochastic"]].transform("mean")
+    means = draws.groupby([*keys, "draw"])[["gap_exact", "gap_stochastic"]].transform("mean")
     exact_means = means["gap_exact"]
     scale = exact_means.where(exact_means > 0)
     above = means["gap_stochastic"] >= means["gap_exact"]
     shift = (draws["gap_stochastic"] - draws["gap_exact"]) / scale
     draws = draws.assign(percent=100 * shift.where(above, -shift), signed=100 * shift)
-    by_seed = draws.groupby([*keys, "seed"])
-    scatter = by_seed[["gap_stochastic", "signed"]].var()
+    scatter = draws.groupby([*keys, "seed"])[["gap_stochastic", "signed"]].var()
     variances = scatter.groupby(keys).mean()
     noise = (2 * variances) ** 0.5
     noise = noise.rename(columns={"signed": "percent"})

@@ -25,9 +25,8 @@ class ByActivation(InterLayer):
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         activation = str(cell.params["activation"])
         arch = self.model.archs[0]
-        outputs = self.dataset.classes
         return self.model.network(
-            outputs=outputs, depth=self.depth, arch=arch, activation=activation
+            outputs=self.dataset.classes, depth=self.depth, arch=arch, activation=activation
         )
 
 

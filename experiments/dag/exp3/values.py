@@ -128,8 +128,7 @@ def compared(tables: Tables, judged_tables: Tables, repeated: Tables) -> Tables:
     change = {"change": "change"}
     known = paired(long_format(found["changes"], KEYS, change), tables, VARIANT)
     if again:
-        other = long_format(again["changes"], KEYS, change)
-        known = with_rounding(known, other, [*KEYS, "metric"])
+        known = with_rounding(known, long_format(again["changes"], KEYS, change), [*KEYS, "metric"])
     found["changes"] = with_columns(found["changes"], known, KEYS)
     return found
 
@@ -143,11 +142,9 @@ def with_ratios(tables: Tables) -> dict[str, pd.DataFrame]:
 def changes(gaps: pd.DataFrame) -> pd.DataFrame:
     """change: from init to final in percent of the mean init gap, so that the mean over seeds is
     the change of means."""
-    table = gaps.pivot(index=[*VARIANT, "seed"], columns="checkpoint", values="gap")
-    wide = table.reset_index()
+    wide = gaps.pivot(index=[*VARIANT, "seed"], columns="checkpoint", values="gap").reset_index()
     scale = wide.groupby(VARIANT)["init"].transform("mean")
-    change = 100 * (wide["final"] - wide["init"])
-    wide["change"] = change / scale.where(scale > 0)
+    wide["change"] = 100 * (wide["final"] - wide["init"]) / scale.where(scale > 0)
     return wide[[*VARIANT, "seed", "change"]].assign(checkpoint="init->final")
 
 
@@ -158,8 +155,7 @@ def norms(distances: pd.DataFrame) -> pd.DataFrame:
     shorter = distances[distances["distance"] < last]
     parts = []
     for part, column, rows in (("H^GN", "gn", distances), ("H^T", "tensor", shorter)):
-        named = rows[[*keys, column]].rename(columns={column: "norm"})
-        parts.append(named.assign(part=part))
+        parts.append(rows[[*keys, column]].rename(columns={column: "norm"}).assign(part=part))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -182,10 +178,8 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: st
     gap = over_seeds(chosen(first(gaps), checkpoint=checkpoint), ["activation"], "gap")
     curvature = chosen(first(networks), checkpoint=checkpoint)
     means = over_seeds(curvature, ["activation"], "sigma_pp_squared")
-    renamed = means.rename(columns={"mean": "curvature"})
-    means = renamed[["activation", "curvature"]]
-    gaps_of_means = gap.rename(columns={"mean": "gap"})
-    return gaps_of_means.merge(means, on="activation")
+    means = means.rename(columns={"mean": "curvature"})[["activation", "curvature"]]
+    return gap.rename(columns={"mean": "gap"}).merge(means, on="activation")
 
 
 def correlations(
@@ -204,8 +198,7 @@ def correlations(
         }
         found.append(stats.linear(points["curvature"], points["gap"], **about))
         about["name"] = "rank of gap and E[σ''²]"
-        rank = stats.spearman(points["curvature"], points["gap"], **about)
-        found.append(rank)
+        found.append(stats.spearman(points["curvature"], points["gap"], **about))
     return found
 
 

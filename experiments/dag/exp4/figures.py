@@ -35,8 +35,7 @@ ROUNDING: dict[str, Any] = {
 
 def variant(table: pd.DataFrame) -> pd.DataFrame:
     """The table with a column `kind`: "cat + SiLU" and the like."""
-    activations = table["activation"].map(label)
-    return table.assign(kind=table["merge"] + " + " + activations)
+    return table.assign(kind=table["merge"] + " + " + table["activation"].map(label))
 
 
 def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame) -> Figure:
@@ -51,8 +50,7 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
 
     def draw(ax: Axes, depth: int) -> None:
         part = chosen(table, branch_depth=depth)
-        merges = part.drop_duplicates("kind")[["merge", "activation", "kind"]]
-        kinds = merges.to_dict("records")
+        kinds = part.drop_duplicates("kind")[["merge", "activation", "kind"]].to_dict("records")
         for i, kind in enumerate(kinds):
             places_of_checkpoints = zip((-0.25, 0, 0.25), CHECKPOINTS, strict=True)
             for shift, checkpoint in places_of_checkpoints:
@@ -61,22 +59,18 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
                 x = i + shift
                 gaps = rows["gap"].clip(lower=ZERO)
                 text = label(checkpoint)
-                x_of_seeds = [x] * len(rows)
-                ax.scatter(x_of_seeds, gaps, s=16, alpha=0.8, label=text, zorder=3, **style)
+                ax.scatter([x] * len(rows), gaps, s=16, alpha=0.8, label=text, zorder=3, **style)
                 where = {"branch_depth": depth, "checkpoint": checkpoint, "metric": "gap_merge"}
                 where |= {name: kind[name] for name in ("merge", "activation")}
                 own = chosen(paper, **where)
                 hollow(ax, [x] * len(own), own, checkpoint)
                 rest = chosen(roundings, **where)
-                places = [x] * len(rest)
-                ax.scatter(places, rest["mean"], marker=style["marker"], **ROUNDING)
+                ax.scatter([x] * len(rest), rest["mean"], marker=style["marker"], **ROUNDING)
         ax.set_yscale("log")
         ax.set_ylim(ZERO / 5, 30)
-        ticks = [ZERO, 1e-9, 1e-6, 1e-3, 1]
-        ax.set_yticks(ticks, GAP_TICKS)
+        ax.set_yticks([ZERO, 1e-9, 1e-6, 1e-3, 1], GAP_TICKS)
         names = [kind["kind"] for kind in kinds]
-        ticks_of_kinds = range(len(kinds))
-        ax.set_xticks(ticks_of_kinds, names, rotation=30, ha="right")
+        ax.set_xticks(range(len(kinds)), names, rotation=30, ha="right")
 
     said = "every seed a point, on the paper's images"
     heads = titles(table, "branch_depth")
@@ -87,20 +81,16 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
 def cross(distances: pd.DataFrame) -> Figure:
     """Resonance across the branches against the graph distance, before and after training: a panel
     per branch depth."""
-    across = chosen(variant(first(distances)), relation="cross")
-    table = at_ends(across)
+    table = at_ends(chosen(variant(first(distances)), relation="cross"))
     table = table[table["branch_depth"] > 1]
 
     def draw(ax: Axes, depth: int) -> None:
-        own = chosen(table, branch_depth=depth)
-        curves = groups(own, ["kind", "checkpoint"])
+        curves = groups(chosen(table, branch_depth=depth), ["kind", "checkpoint"])
         for (kind, checkpoint), part in curves:
-            means = over_seeds(part, ["distance"], "R")
-            error_line(ax, means, "distance", kind, checkpoint)
+            error_line(ax, over_seeds(part, ["distance"], "R"), "distance", kind, checkpoint)
 
-    heads = titles(table, "branch_depth")
     return figures.panels(
-        heads,
+        titles(table, "branch_depth"),
         draw,
         x="graph distance through the merge",
         y="resonance $R(d)$\nacross branches",

@@ -34,8 +34,7 @@ RELATIONS = ("a", "b", "cross")
 
 def measure(experiment: Exp4Diamond, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and measure it."""
-    trained = on_images(experiment, cell, ctx)
-    return measure_trained(trained, experiment.metric, ctx)
+    return measure_trained(on_images(experiment, cell, ctx), experiment.metric, ctx)
 
 
 def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
@@ -48,8 +47,7 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
         nodes = at.network.measured
         blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
         pairs = pairs_of(blocks, nodes, metric)
-        dynamics = branch_dynamics(at)
-        network = {**at.where, **dynamics, "status": "ok"}
+        network = {**at.where, **branch_dynamics(at), "status": "ok"}
         merge = at.where | block_row(blocks, last, "R")
         stored = first_pairs(at, pairs, metric)  # gives every pair R_examples
         distances = [at.where | row for row in by_relation(pairs, depth)]
@@ -82,10 +80,8 @@ def by_relation(pairs: Sequence[Row], depth: int) -> list[Row]:
             v = pair["v"]
             w = pair["w"]
             if relation_of(v, w) == relation:
-                own_distance = distance(v, w, depth)
-                related.append(pair | {"distance": own_distance})
-        of_relation = by_distance(related)
-        rows += [{"relation": relation, **row} for row in of_relation]
+                related.append(pair | {"distance": distance(v, w, depth)})
+        rows += [{"relation": relation, **row} for row in by_distance(related)]
     return rows
 
 

@@ -43,12 +43,11 @@ class DiamondAnalysis(WithAuthors):
 
     def figures(self) -> Figures:
         merge = self.tables["merge"]
-        across = redraws("Fig. N.2", draw.cross, self.tables["distances"])
         return {
             "fig6_merge_gap": redraws(
                 "Fig. 6", draw.merge_gap, merge, printed(NAME), printed_roundings()
             ),
-            "figN2_across_branches": across,
+            "figN2_across_branches": redraws("Fig. N.2", draw.cross, self.tables["distances"]),
         }
 
     def statistics(self) -> list[Statistic]:
@@ -62,12 +61,10 @@ class DiamondAnalysis(WithAuthors):
         keys = [*VARIANT, "distance"]
         rows += summary.through_training(across, "R", keys=keys, figure=figure)
         rows += summary.through_training(curved, "gap", keys=VARIANT, figure="fig6_merge_gap")
-        networks = self.tables["networks"]
-        rows += summary.through_training(networks, "rho", keys=VARIANT, figure="rho")
+        rows += summary.through_training(self.tables["networks"], "rho", keys=VARIANT, figure="rho")
         keys = ["branch_depth", "activation", "checkpoint"]
         sides = {"column": "merge", "a": "cat", "b": "sum"}
-        at_merge = summary.between(merge, "R", keys=keys, figure="R at the merge", **sides)
-        return rows + at_merge
+        return rows + summary.between(merge, "R", keys=keys, figure="R at the merge", **sides)
 
     def judged(self) -> Tables:
         return values.judged(self.tables, self._without_norm)
@@ -113,8 +110,7 @@ def shares(merge: pd.DataFrame) -> dict[tuple[Any, ...], float]:
     found = {}
     for key, part in groups(rows, KEYS):
         if key in published:
-            mean = float(part["gn"].mean())
-            found[key] = mean / published[key]
+            found[key] = float(part["gn"].mean()) / published[key]
     return found
 
 

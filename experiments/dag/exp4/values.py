@@ -53,8 +53,7 @@ def judged(tables: Tables, without_norm: pd.DataFrame | None = None) -> Tables:
     LayerNorm, R(d + 1)/R(d).
     """
     distances = tables["distances"]
-    survival = distances["R"] / distances["R_examples"]
-    distances = growing(distances.assign(survival=survival))
+    distances = growing(distances.assign(survival=distances["R"] / distances["R_examples"]))
     networks = twins(in_percent(first(tables["networks"])))
     merge = tables["merge"]
     curved = merge["merge"].eq("cat") & merge["activation"].eq("silu")

@@ -46,21 +46,18 @@ def measure_trained(
 
     def read(at: Point) -> dict[str, list[Row]]:
         y = at.y.double() if metric.double else at.y
-        budget = memory_of(metric)
-        blocks = split_blocks(at.dag, at.x, y, pair, memory_budget=budget)
+        blocks = split_blocks(at.dag, at.x, y, pair, memory_budget=memory_of(metric))
         with torch.no_grad():
             residual = at.network(at.x).squeeze(-1) - y
         loss = float(residual.square().mean())
-        norms = block_row(blocks, pair, "full")
-        block = {**at.where, **norms, "loss": loss}
+        block = {**at.where, **block_row(blocks, pair, "full"), "loss": loss}
         found = {"blocks": [block]}
         if not at.first:
             return found
         here = {"checkpoint": at.checkpoint}
-        scores = scores_at(trained, at.checkpoint, ("test_loss",))
         row = {
             **here,
-            **scores,
+            **scores_at(trained, at.checkpoint, ("test_loss",)),
             "parameters": at.network.parameter_count,
             **value_path(at.network),
             "status": "ok",

@@ -84,18 +84,14 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         zero = [text for part, text in PARTS.items() if (own[part] == 0).all()]
         shifted = zip((-0.06, 0.0, 0.06), PARTS.items(), strict=True)
         for shift, (part, text) in shifted:
-            positive = own[own[part] > 0]
-            means = over_seeds(positive, ["checkpoint"], part)
+            means = over_seeds(own[own[part] > 0], ["checkpoint"], part)
             place = means["checkpoint"].map(CHECKPOINTS.index) + shift
             std = means["std"].fillna(0)
-            style = STYLES.style(part)
-            ax.errorbar(place, means["mean"], yerr=std, capsize=2, label=text, **style)
-            of_part = chosen(paper, network=network, metric=f"frob_{part}")
-            rows = of_part.dropna(subset=["mean"])
+            ax.errorbar(place, means["mean"], yerr=std, capsize=2, label=text, **STYLES.style(part))
+            rows = chosen(paper, network=network, metric=f"frob_{part}").dropna(subset=["mean"])
             # each published value is listed once for every protocol
             rows = rows.drop_duplicates("checkpoint")
-            places = [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]]
-            hollow(ax, places, rows, part)
+            hollow(ax, [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]], rows, part)
         checkpoint_ticks(ax)
         if zero:
             return f"{label(network)} ({', '.join(zero)} = 0)"
@@ -103,8 +99,7 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
 
     said = "marks and bars: mean ± sample std over the seeds"
     heads = titles(table, "network")
-    y = "norm of the block"
-    return figures.panels(heads, draw, x="training", y=y, log="y", caption=said)
+    return figures.panels(heads, draw, x="training", y="norm of the block", log="y", caption=said)
 
 
 def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
@@ -122,11 +117,9 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         for i, protocol in enumerate(protocols):
             part = chosen(table, protocol=protocol, checkpoint=checkpoint)["gap"]
             style = STYLES.point_style(protocol)
-            x = [i] * len(part)
-            ax.scatter(x, part, s=14, label=f"{label(protocol)}, a seed", **style)
+            ax.scatter([i] * len(part), part, s=14, label=f"{label(protocol)}, a seed", **style)
             mean = [part.mean()] * 2
-            ends = [i - 0.3, i + 0.3]
-            ax.plot(ends, mean, color="black", linewidth=1.2, label="mean over seeds")
+            ax.plot([i - 0.3, i + 0.3], mean, color="black", linewidth=1.2, label="mean over seeds")
         one = "1: tensor part as large as Gauss–Newton part"
         ax.axhline(1, color="black", linewidth=0.7, linestyle=":", label=one)
         published = chosen(gaps, checkpoint=checkpoint).head(1)
@@ -139,7 +132,6 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
             dashed: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
             ax.axhline(row.mean, label="published mean", zorder=1, **dashed)
         names = [label(protocol) for protocol in protocols]
-        places = range(len(names))
-        ax.set_xticks(places, names, rotation=60, ha="right")
+        ax.set_xticks(range(len(names)), names, rotation=60, ha="right")
 
     return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3, height=3.8)

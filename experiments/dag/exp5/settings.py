@@ -65,8 +65,7 @@ class Exp5Attention(Judged):
         super().__post_init__()
         c.one_of("experiment.protocol", self.protocol, self.protocols)
         c.one_of("experiment.resampled", self.resampled, self.protocols)
-        controls = list(self.control.values())
-        c.one_of("experiment.control", controls, NETWORKS)
+        c.one_of("experiment.control", list(self.control.values()), NETWORKS)
         if self.model.width != self.dataset.width:
             raise c.SettingError(
                 f"model.width: expected the tokens' {self.dataset.width}, found {self.model.width}"
@@ -92,8 +91,7 @@ class Exp5Attention(Judged):
                     f"experiment.protocols.{protocol}: expected {kind.__name__} for {key}, found "
                     f"{value!r}"
                 )
-            change = {name: value}
-            groups[group] = replace(groups[group], **change)
+            groups[group] = replace(groups[group], **{name: value})
             c.check(groups[group], group)
         return groups["dataset"], groups["training"]
 

@@ -68,10 +68,8 @@ def measure_at(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict
         for estimator, rows in estimates:
             where = {"statistics": statistics, "estimator": estimator}
             tables["pairs"] += [{**where, **row} for row in rows]
-            distances = by_distance(rows)
-            tables["distances"] += [{**where, **row} for row in distances]
-        certificate = certified(network, statistics, at, experiment, ctx)
-        tables["certificate"].append(certificate)
+            tables["distances"] += [{**where, **row} for row in by_distance(rows)]
+        tables["certificate"].append(certified(network, statistics, at, experiment, ctx))
         ctx.progress(len(tables["networks"]), 2, f"BatchNorm statistics: {statistics}")
     return {**tables, **extra}
 
@@ -145,11 +143,10 @@ def engine_rows(
     )
     rows = []
     for (v, w), m in metrics.items():
-        distance = nodes.index(w) - nodes.index(v)
         row = {
             "v": v,
             "w": w,
-            "distance": distance,
+            "distance": nodes.index(w) - nodes.index(v),
             "R": m.R.value,
             "C": m.C.value,
             "D": m.D.value,
@@ -194,7 +191,6 @@ def published_rows(
     rows = []
     for pair, part in parts.items():
         top = tops[pair]
-        status = "ok" if top > 0 else zero
         estimated = {
             "gn": part.gauss_newton.value,
             "tensor": part.tensor.value,
@@ -202,7 +198,7 @@ def published_rows(
             "D_error": math.nan,
             "tensor_error": part.tensor.error,
             "method": "probes",
-            "status": status,
+            "status": "ok" if top > 0 else zero,
         }
         rows.append(row_of(pair, nodes, norms, top) | estimated)
     return rows
@@ -214,8 +210,7 @@ def by_distance(rows: Sequence[Row]) -> list[Row]:
     found = []
     for d, alike in by_column(rows, "distance"):
         row = {"distance": d, "pairs": len(alike)}
-        averages = means(alike, ("R", "C", "D"))
-        row |= averages | sums(alike, ("gn", "tensor"))
+        row |= means(alike, ("R", "C", "D")) | sums(alike, ("gn", "tensor"))
         found.append(row | {"status": "ok"})
     return found
 
@@ -244,8 +239,7 @@ def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoi
     if checkpoint == "init":
         data = load_images(experiment.dataset, ctx, flat=False)
         origin = origin_of(settings, training, data, ctx.seed)
-        network_of_seed = build(settings, ctx.seed)
-        network = network_of_seed.to(ctx.device).eval()
+        network = build(settings, ctx.seed).to(ctx.device).eval()
         return AtCheckpoint(network, data, origin=origin, trained=False)
     trained = train_images(
         settings,
@@ -257,8 +251,7 @@ def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoi
         until=checkpoint,
     )
     epochs = training.epochs // 2 if checkpoint == "mid" else training.epochs
-    columns = trained.training.history
-    history = {name: column[: epochs + 1] for name, column in columns.items()}
+    history = {name: column[: epochs + 1] for name, column in trained.training.history.items()}
     data = load_images(experiment.dataset, ctx, flat=False)
     about: dict[str, Any] = {"origin": trained.origin, "history": history}
     if checkpoint not in trained.training.states:
@@ -292,7 +285,6 @@ def identity_of_statistics(network: Network) -> bool:
         variance = norm.running_var
         if mean is None or variance is None:
             return False
-        zero_mean = (mean == 0).all()
-        if not bool(zero_mean and (variance == 1).all()):
+        if not bool((mean == 0).all() and (variance == 1).all()):
             return False
     return True

@@ -47,8 +47,7 @@ class ResNetAnalysis(WithAuthors):
         if "distances" in self.tables:
             distances = self.tables["distances"]
             bent = selected(distances, "engine").assign(gap=gap)
-            largest = bent.groupby("activation")["gap"].transform("max")
-            bent = bent[largest > 0]
+            bent = bent[bent.groupby("activation")["gap"].transform("max") > 0]
             final = chosen(bent, checkpoint="final")
             found = {
                 "fig7_resonance": redraws("Fig. 7", by_distance, distances, "R", log=True),
@@ -81,8 +80,7 @@ class ResNetAnalysis(WithAuthors):
         return values.compared(self.tables, self.experiment.negligible)
 
     def notes(self) -> list[str]:
-        origin = self.tables.get("origin", pd.DataFrame())
-        return values.devices(origin)
+        return values.devices(self.tables.get("origin", pd.DataFrame()))
 
 
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
@@ -107,12 +105,10 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
                 error_line(ax, means, "distance", arch, "init", text=label(arch))
             rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint)
             rows = rows.dropna(subset=["mean"])
-            x = list(rows["distance"])
-            hollow(ax, x, rows, str(arch))
+            hollow(ax, list(rows["distance"]), rows, str(arch))
 
     columns = len({checkpoint for _, checkpoint in heads})
     y = LABELS.get(value, value)
-    height = 2.3 * len(heads) / columns + 0.8
     return panels(
         heads,
         draw,
@@ -120,7 +116,7 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
         y=y,
         integer=True,
         columns=columns,
-        height=height,
+        height=2.3 * len(heads) / columns + 0.8,
         log="y" if log else "",
         caption=BARS,
     )
@@ -140,11 +136,16 @@ def calibration(distances: pd.DataFrame) -> Figure:
         for (arch, statistics), part in curves:
             style, kind = STATISTICS[statistics]
             text = f"{label(arch)}, statistics {kind}"
-            means = over_seeds(part, ["distance"], "R")
-            error_line(ax, means, "distance", arch, style, text=text)
+            error_line(ax, over_seeds(part, ["distance"], "R"), "distance", arch, style, text=text)
 
     y = LABELS["R"] + ",\nbefore training"
-    heads = titles(table, "activation")
     return panels(
-        heads, draw, x=DISTANCE, y=y, log="y", integer=True, legend_columns=2, caption=BARS
+        titles(table, "activation"),
+        draw,
+        x=DISTANCE,
+        y=y,
+        log="y",
+        integer=True,
+        legend_columns=2,
+        caption=BARS,
     )

@@ -71,20 +71,17 @@ class Exp6ResNet18(InterLayer):
                 share = 1.0
                 if "mid" in self.checkpoint:
                     share = 0.5
-                of_training = 65.0 * share * self.training.epochs
-                seconds += of_training * self.dataset.train / 50000
-            held = min(self.metric.memory_gib, self.metric.examples / 16)
-            memory = 1.4 + held
+                seconds += 65.0 * share * self.training.epochs * self.dataset.train / 50000
+            memory = 1.4 + min(self.metric.memory_gib, self.metric.examples / 16)
             cells.append(c.Cell(params, round(seconds, 1), memory))
         return cells
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         activation = str(cell.params["activation"])
-        skip = cell.params["arch"] == "resnet18"
         return {
             **initial_setting(self.initial),
             "builder": "resnet18",
             "outputs": self.dataset.classes,
             "activation": activation,
-            "skip": skip,
+            "skip": cell.params["arch"] == "resnet18",
         }

@@ -77,8 +77,7 @@ def blocks(pairs: pd.DataFrame) -> pd.DataFrame:
     faint = (top < NEGLIGIBLE) | square.isna()
     whole = square.where(top.notna() | square.isna(), 0.0)
     found = pairs.assign(square=whole, small=square.where(faint, 0.0), faint=faint)
-    any_of_network = found.groupby(KEYS)["faint"].transform("any")
-    return found.assign(faint=any_of_network)
+    return found.assign(faint=found.groupby(KEYS)["faint"].transform("any"))
 
 
 def selected(table: pd.DataFrame, estimator: str) -> pd.DataFrame:
@@ -92,10 +91,8 @@ def leaving_out(tables: Tables, estimator: str, negligible: float) -> pd.DataFra
     keys = [*KEYS, "seed", "distance"]
     pairs = selected(tables["pairs"], estimator)
     kept = pairs[pairs["R"] ** 2 >= negligible]
-    by_distance = kept.groupby(keys, as_index=False)
-    means = by_distance["D"].mean()
-    own = selected(tables["distances"], estimator)
-    distances = own.drop(columns="D")
+    means = kept.groupby(keys, as_index=False)["D"].mean()
+    distances = selected(tables["distances"], estimator).drop(columns="D")
     return distances.merge(means, on=keys, how="left")
 
 
@@ -129,11 +126,9 @@ def devices(origin: pd.DataFrame) -> list[str]:
     each device."""
     if "trained_on" not in origin:
         return []
-    final = chosen(origin, checkpoint="final")
-    ended = final.dropna(subset=["trained_on"])
+    ended = chosen(origin, checkpoint="final").dropna(subset=["trained_on"])
     found = []
     for (device,), part in groups(ended, ["trained_on"]):
-        numbers = sorted(set(part["seed"]))
-        seeds = ", ".join(map(str, numbers))
+        seeds = ", ".join(map(str, sorted(set(part["seed"]))))
         found.append(f"The networks of seed {seeds} were trained on {device}.")
     return found

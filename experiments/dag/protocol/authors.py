@@ -74,8 +74,7 @@ class Results:
     def _key(self, name: str, text: str) -> Any:
         if text.isdigit():
             return int(text)
-        of_file = RENAMED.get(self.file, {})
-        return of_file.get(name, {}).get(text, text)
+        return RENAMED.get(self.file, {}).get(name, {}).get(text, text)
 
     def rows(self, *, by_distance: bool) -> Rows:
         """One row for each combination of the keys, with the distance or without."""
@@ -89,8 +88,7 @@ class Results:
             if match is not None:
                 about["distance"] = int(match["distance"])
                 name = match["of"]
-                relation = match["relation"] or ""
-                about["relation"] = RELATIONS.get(relation, "")
+                about["relation"] = RELATIONS.get(match["relation"] or "", "")
             row = found.setdefault(tuple(about.values()), about)
             row[COLUMNS.get(name, name)] = mean
         return list(found.values())
@@ -98,15 +96,13 @@ class Results:
 
 def likened(own: pd.DataFrame, rows: Rows, **columns: Any) -> pd.DataFrame:
     """Rows as a table with the columns of one of ours, once for each of `SEEDS`."""
-    listed = pd.DataFrame(rows)
-    table = listed.assign(images=0, **columns)
+    table = pd.DataFrame(rows).assign(images=0, **columns)
     if "test_acc_percent" in table:
         table["test_accuracy"] = table["test_acc_percent"] / 100
     kinds = {"merge", "activation"} & set(own.columns)
     if kinds and "merged" in table:
         table[["merge", "activation"]] = table["merged"].str.split("_", expand=True)
-    copies = [table.assign(seed=seed) for seed in SEEDS]
-    table = pd.concat(copies, ignore_index=True)
+    table = pd.concat([table.assign(seed=seed) for seed in SEEDS], ignore_index=True)
     return table.reindex(columns=own.columns)
 
 
@@ -124,8 +120,7 @@ def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
         estimates = pd.DataFrame(networks)
         for name in "RCD":
             estimates[f"{name}_estimate"] = estimates[name]
-        records = estimates.to_dict("records")
-        found["far"] = likened(own["far"], records)
+        found["far"] = likened(own["far"], estimates.to_dict("records"))
     if "blocks" in own:
         under = {"protocol": "recovered"}
         found["blocks"] = likened(own["blocks"], networks, **under)
@@ -135,16 +130,14 @@ def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
         both = [r | {"estimator": e} for e in ("engine", "published") for r in gaps]
         found["distances"] = likened(own["distances"], both)
     elif "pairs" in own and any("gap" in row for row in networks):
-        empty = found["distances"].assign(gap=0.0)
-        found["gaps"] = likened(empty, networks)
+        found["gaps"] = likened(found["distances"].assign(gap=0.0), networks)
     return found
 
 
 def by_value(says: Statement) -> Statement:
     """The statement with printed numbers compared to their digits or `ABOUT`, where no margin is
     stated."""
-    readings = tuple(map(by_value, says.readings))
-    return replace(says, margin=about(says), std=0.0, readings=readings)
+    return replace(says, margin=about(says), std=0.0, readings=tuple(map(by_value, says.readings)))
 
 
 def about(says: Statement) -> float:

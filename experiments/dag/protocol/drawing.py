@@ -55,8 +55,7 @@ HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
 def titles(table: pd.DataFrame, column: str) -> dict[Any, str]:
     """Value of a column -> title of its panel, in order."""
     head = HEADS.get(column, "{}")
-    found = sorted(set(table[column]))
-    return {at: head.format(label(at)) for at in found}
+    return {at: head.format(label(at)) for at in sorted(set(table[column]))}
 
 
 def crossed(
@@ -93,8 +92,7 @@ def error_line(
     std = means["std"].fillna(0)
     drawable = (std < mean) | (mean <= 0)
     down = std.where(drawable, 0)
-    thin = {"capsize": 2, "elinewidth": 0.8}
-    style = thin | look(variant, checkpoint) | style
+    style = {"capsize": 2, "elinewidth": 0.8} | look(variant, checkpoint) | style
     style.setdefault("label", text or f"{label(variant)}, {label(checkpoint)}")
     ax.errorbar(means[x], mean, yerr=[down, std], **style)
 
@@ -133,8 +131,7 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
     """
     if rows.empty or rows["mean"].isna().all():
         return
-    marker = STYLES.style(variant)["marker"]
-    ax.plot(x, rows["mean"], marker=marker, **PRINTED_MARKS)
+    ax.plot(x, rows["mean"], marker=STYLES.style(variant)["marker"], **PRINTED_MARKS)
     printed = rows["std"].notna().to_numpy()
     if printed.any():
         places = np.asarray(x, dtype=float)[printed]
@@ -144,5 +141,4 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
 
 def checkpoint_ticks(ax: Axes) -> None:
     """The checkpoints as ticks of the x axis."""
-    places = range(len(CHECKPOINTS))
-    ax.set_xticks(places, ["before", "halfway", "after"])
+    ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])

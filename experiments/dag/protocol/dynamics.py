@@ -23,8 +23,7 @@ def chain_dynamics(dag: Dag, nodes: Sequence[str], x: Tensor) -> dict[str, float
     if len(parents[0]) != 1 or found != expected:
         return dict.fromkeys(("rho", "rho_mean", "lyapunov_1", "lyapunov_log_norm"), math.nan)
     jacobians = block_jacobians(dag, x, nodes)
-    edges = zip(nodes, parents, strict=True)
-    steps = [jacobians[name, before] for name, (before,) in edges]
+    steps = [jacobians[name, before] for name, (before,) in zip(nodes, parents, strict=True)]
     exponents = lyapunov_exponents(steps)
     return {
         **spectral_norms_of(jacobians),
@@ -40,8 +39,7 @@ def spectral_norms_of(jacobians: dict[tuple[str, str], Tensor]) -> dict[str, flo
     The authors store both. Cells measured before this column existed lack rho_mean.
     """
     norms = mean_spectral_norms(jacobians)
-    mean = math.fsum(norms.values()) / len(norms)
-    return {"rho": max(norms.values()), "rho_mean": mean}
+    return {"rho": max(norms.values()), "rho_mean": math.fsum(norms.values()) / len(norms)}
 
 
 def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:
@@ -52,8 +50,7 @@ def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[
     """
     found = {}
     for edge, jacobian in jacobians.items():
-        norms = torch.linalg.svdvals(jacobian.double())[:, 0]
-        found[edge] = float(norms.mean())
+        found[edge] = float(torch.linalg.svdvals(jacobian.double())[:, 0].mean())
     return found
 
 
@@ -68,12 +65,10 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
     steps, q = _chain(jacobians)
     narrowest = min(size for step in steps for size in step.shape[1:])
     q = q[..., :narrowest]
-    width = q.shape[2]
-    logs = q.new_zeros(len(q), width)
+    logs = q.new_zeros(len(q), q.shape[2])
     for j in steps:
         q, r = torch.linalg.qr(j @ q)
-        growth = r.diagonal(dim1=1, dim2=2).abs()
-        logs += growth.log()
+        logs += r.diagonal(dim1=1, dim2=2).abs().log()
     exponents = (logs / len(steps)).mean(0)
     return exponents.sort(descending=True).values
 
@@ -93,8 +88,7 @@ def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
         size = product.flatten(1).norm(dim=1).clamp_min(tiny)
         logs = logs + size.log()
         product = product / size[:, None, None]
-    largest = torch.linalg.svdvals(product)[:, 0]
-    logs = logs + largest.log()
+    logs = logs + torch.linalg.svdvals(product)[:, 0].log()
     return float((logs / len(steps)).mean())
 
 

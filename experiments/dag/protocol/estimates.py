@@ -31,26 +31,21 @@ def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator)
     """
     if probes < 1:
         raise ValueError(f"probes: expected at least 1, found {probes}")
-    size = (blocks.shape[2], probes)
-    signs = rademacher(size, blocks.dtype, generator)
-    z = signs.to(blocks.device)
-    images = (blocks @ z).double()
-    return images.square().sum(1).mean(1).sqrt()
+    z = rademacher((blocks.shape[2], probes), blocks.dtype, generator).to(blocks.device)
+    return (blocks @ z).double().square().sum(1).mean(1).sqrt()
 
 
 def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -> Tensor:
     """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ except
     for rounding."""
     tiny = torch.finfo(blocks.dtype).tiny
-    width = blocks.shape[2]
-    normal = torch.randn(width, 1, generator=generator)
+    normal = torch.randn(blocks.shape[2], 1, generator=generator)
     q = normal.to(blocks).expand(len(blocks), -1, -1)
     q = q / vector_norm(q, dim=1, keepdim=True)
     for _ in range(steps):
         back = blocks.mT @ (blocks @ q)
         q = back / vector_norm(back, dim=1, keepdim=True).clamp_min(tiny)
-    images = (blocks @ q).double()
-    return vector_norm(images, dim=(1, 2))
+    return vector_norm((blocks @ q).double(), dim=(1, 2))
 
 
 def estimated_metrics(
@@ -84,10 +79,8 @@ def row_of(pair: Pair, nodes: Sequence[str], norms: Mapping[Pair, float], top: f
     own ‖H‖₂; C and D are NaN without a divisor."""
     v, w = pair
     norm = norms[pair]
-    distance = nodes.index(w) - nodes.index(v)
-    row = {"v": v, "w": w, "distance": distance, "R": norm}
-    product = norms[v, v] * norms[w, w]
-    scale = math.sqrt(product)
+    row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
+    scale = math.sqrt(norms[v, v] * norms[w, w])
     row["C"] = _ratio(norm, scale)
     row["D"] = _ratio(norm, top) ** 2
     return row

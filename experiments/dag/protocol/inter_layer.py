@@ -61,14 +61,12 @@ class InterLayer(Judged):
         The constants are fitted to stored cells of widths 64, 128 and 512, which they meet within a
         factor of two. fixed: seconds for everything else.
         """
-        untrained = getattr(self, "untrained", False)
-        epochs = 0 if untrained else self.training.epochs
+        epochs = 0 if getattr(self, "untrained", False) else self.training.epochs
         measured = 3 * blocks * (blocks + 1) / 2 * (self.metric.subsamples + 1)
         evaluations = measured * self.metric.examples / 32
         metrics = 0.0008 * evaluations * (self._width / 64) ** 2.5
         seconds = fixed + epochs * self.epoch_seconds(blocks) + metrics
-        memory = self.peak_gib(blocks)
-        return replace(cell, seconds=round(seconds, 1), memory_gib=memory)
+        return replace(cell, seconds=round(seconds, 1), memory_gib=self.peak_gib(blocks))
 
     def epoch_seconds(self, blocks: int) -> float:
         """Predicted time of one epoch: the projection costs in proportion to the width, a block to

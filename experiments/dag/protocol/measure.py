@@ -53,8 +53,7 @@ EXAMPLES_AT_ONCE = 8
 
 def measure(experiment: InterLayer, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and measure it."""
-    trained = on_images(experiment, cell, ctx)
-    return measure_trained(trained, experiment.metric, ctx)
+    return measure_trained(on_images(experiment, cell, ctx), experiment.metric, ctx)
 
 
 def measure_trained(
@@ -69,12 +68,11 @@ def measure_trained(
         network = {**at.where, **network_row(at), "status": "ok"}
         certificate = certificate_rows(at, blocks, ctx)
         stored = first_pairs(at, pairs, metric)  # gives every pair R_examples
-        distances = [at.where | row for row in by_distance(pairs)]
         return {
             "networks": [network],
             "certificate": certificate,
             "pairs": stored,
-            "distances": distances,
+            "distances": [at.where | row for row in by_distance(pairs)],
         }
 
     return at_every_point(trained, metric, ctx, read)
@@ -104,8 +102,7 @@ def certificate_rows(at: Point, blocks: BlockSplit, ctx: Context) -> list[Row]:
 
 def blocks_of(dag: Dag, nodes: Nodes, x: Tensor, y: Tensor, metric: InterLayerMetric) -> BlockSplit:
     """The batch-mean blocks of every pair of nodes, within the metric's memory."""
-    budget = memory_of(metric)
-    return split_blocks(dag, x, y, nodes, memory_budget=budget)
+    return split_blocks(dag, x, y, nodes, memory_budget=memory_of(metric))
 
 
 def pairs_of(
@@ -142,8 +139,7 @@ def by_distance(pairs: Sequence[Row]) -> list[Row]:
         if d < 0:
             continue
         row = {"distance": d, "pairs": len(alike)}
-        more = added(alike[0])
-        row |= means(alike, ("R", "C", "D", *more))
+        row |= means(alike, ("R", "C", "D", *added(alike[0])))
         row["gn"] = math.fsum(pair["frob_gn"] for pair in alike)
         row["tensor"] = math.fsum(pair["frob_tensor"] for pair in alike)
         if "R_examples" in alike[0]:
@@ -159,8 +155,7 @@ def by_distance(pairs: Sequence[Row]) -> list[Row]:
 
 def pair_row(pair: Row) -> Row:
     """The metrics of a pair that cannot be had from the others."""
-    more = added(pair)
-    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *more)
+    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *added(pair))
     row = {name: pair[name] for name in names}
     row["status"] = pair["status"] or "ok"
     return row
@@ -171,12 +166,11 @@ def block_row(blocks: BlockSplit, pair: tuple[str, str], norm: str) -> dict[str,
     batch-mean block."""
     tensor = blocks.tensor[pair]
     gauss_newton = blocks.gauss_newton[pair]
-    gap = gn_gap(tensor, gauss_newton)
     return {
         norm: resonance(blocks.total[pair]),
         "gn": resonance(gauss_newton),
         "tensor": resonance(tensor),
-        "gap": gap,
+        "gap": gn_gap(tensor, gauss_newton),
     }
 
 
@@ -192,22 +186,19 @@ def example_norms(
         stop = start + EXAMPLES_AT_ONCE
         inputs = x[start:stop]
         targets = y[start:stop]
-        part = (inputs, targets)
         blocks = exact_blocks(
-            dag, *part, nodes, per_example=True, memory_budget=budget, check=False
+            dag, inputs, targets, nodes, per_example=True, memory_budget=budget, check=False
         )
         for pair in pairs:
-            norms = torch.linalg.matrix_norm(blocks[pair])
-            sums[pair] += float(norms.sum())
+            sums[pair] += float(torch.linalg.matrix_norm(blocks[pair]).sum())
     return [total / len(x) for total in sums.values()]
 
 
 def network_row(at: Point) -> dict[str, float]:
     """rho, lyapunov_1 (QR), lyapunov_log_norm (Eq. 8) over the chain of measured nodes; curvature
     of the activations; test_loss and test_accuracy on the whole test set at the checkpoint."""
-    dynamics = chain_dynamics(at.dag, at.network.measured, at.x)
     return {
-        **dynamics,
+        **chain_dynamics(at.dag, at.network.measured, at.x),
         "sigma_pp_squared": activation_curvature(at.network, at.x),
         **scores_at(at.trained, at.checkpoint),
     }
@@ -219,8 +210,7 @@ def scores_at(
     """Columns of the history at a checkpoint (init, half of the epochs, the last), of the whole
     test set."""
     history = trained.training.history
-    middle = int(history["epoch"][-1]) // 2
-    epochs = {"init": 0, "mid": middle, "final": -1}
+    epochs = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}
     epoch = epochs[checkpoint]
     return {name: history[name][epoch] for name in names}
 
@@ -239,10 +229,8 @@ def activation_curvature(network: Network, x: Tensor) -> float:
     for stage in network.graph():
         block = stage.module
         if isinstance(block, Block) and block.activation_name != "linear":
-            arguments = [values[parent] for parent in stage.parents]
-            z = block.pre_activation(*arguments)
-            second = second_derivative(block.act, z)
-            curvatures.append(float(second.square().mean()))
+            z = block.pre_activation(*[values[parent] for parent in stage.parents])
+            curvatures.append(float(second_derivative(block.act, z).square().mean()))
     return mean_of(curvatures)
 
 
@@ -250,8 +238,7 @@ def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
     """σ''(z), elementwise, by differentiating twice; zero where σ is piecewise linear."""
     z = z.detach().requires_grad_()
     with torch.enable_grad():
-        activated = act(z).sum()
-        (first,) = torch.autograd.grad(activated, z, create_graph=True)
+        (first,) = torch.autograd.grad(act(z).sum(), z, create_graph=True)
         if not first.requires_grad:
             return torch.zeros_like(z)
         (second,) = torch.autograd.grad(first.sum(), z, allow_unused=True)

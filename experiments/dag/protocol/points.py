@@ -118,12 +118,10 @@ def at_every_point(
     numbered = enumerate(steps)
     for done, (checkpoint, number, x, y) in numbered:
         if checkpoint in reached:
-            at = point(trained, metric, checkpoint, number, x, y)
-            found = read(at)
+            found = read(point(trained, metric, checkpoint, number, x, y))
             ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
         elif number == 0:
-            status = trained.training.status
-            lost = {"checkpoint": checkpoint, "images": number, "status": status}
+            lost = {"checkpoint": checkpoint, "images": number, "status": trained.training.status}
             found = {"networks": [lost]}
         else:
             continue

@@ -189,8 +189,7 @@ def _probes_of(
         size = network.sizes[w]
         few = size <= FEW and stream == "node"
         draw = on_sphere if few else rademacher
-        generator_of_node = streams.of(w)
-        z = draw((probes, size), network.dtype, generator_of_node)
+        z = draw((probes, size), network.dtype, streams.of(w))
         yield w, z.to(network.device), nodes
 
 
@@ -205,8 +204,7 @@ def root_mean(images: Tensor) -> Estimate:
     deviation = float(squares.values.std())
     error = deviation / math.sqrt(count) * student_factor(count - 1)
     error_of_root = error / (2 * math.sqrt(mean))
-    scale = 2.0**squares.exponent
-    return Estimate.if_finite(squares.root_mean, error_of_root * scale, count)
+    return Estimate.if_finite(squares.root_mean, error_of_root * 2.0**squares.exponent, count)
 
 
 def spectral_norms(
@@ -225,8 +223,7 @@ def spectral_norms(
     streams = Streams(generator)
     q = {}
     for v, w in pairs:
-        generator_of_pair = streams.of(f"{v}->{w}")
-        q[v, w] = unit(operator.gaussian(operator.sizes[w], generator_of_pair))
+        q[v, w] = unit(operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}")))
     sigma = {}
     for _ in range(steps):
         requests = {(v, w): (w, q[v, w], v) for v, w in pairs}
@@ -238,8 +235,7 @@ def spectral_norms(
         for pair in pairs:
             image = back[pair]
             along = sigma[pair] * q[pair].double()
-            change = image.double() - along
-            rest.append(norm_of(change))
+            rest.append(norm_of(image.double() - along))
             if bool(image.any()):
                 q[pair] = unit(image)
         if not any(rest):  # singular vectors to the last digit
@@ -258,8 +254,7 @@ def _products(
     listed = enumerate(requests.values())
     for k, (source, direction, _) in listed:
         if source not in directions:
-            size = operator.sizes[source]
-            directions[source] = direction.new_zeros(len(requests), size)
+            directions[source] = direction.new_zeros(len(requests), operator.sizes[source])
         directions[source][k] = direction
     pieces = []
     for start in range(0, len(requests), together or len(requests)):
@@ -291,5 +286,4 @@ class Streams:
         if self.kind == "shared":
             return self.generator
         digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
-        seed = int.from_bytes(digest[:8], "big") >> 1
-        return torch.Generator().manual_seed(seed)
+        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -66,13 +66,11 @@ def image_spread(
     for metric, column in metrics.items():
         for values, part in groups(table, keys):
             c = images_component(part, column)
-            row_keys = dict(zip(keys, values, strict=True))
-            row = row_keys | {"metric": metric}
+            row = dict(zip(keys, values, strict=True)) | {"metric": metric}
             row["image_variance"] = 0.0
             if c.variance > ROUNDING * c.mean**2:
                 row["image_variance"] = 2 * c.variance
-            freedom = max(1, c.sets - 1)
-            row["image_df"] = float(freedom)
+            row["image_df"] = float(max(1, c.sets - 1))
             rows.append(row)
     return pd.DataFrame(rows, columns=[*keys, "metric", "image_variance", "image_df"])
 
@@ -83,25 +81,21 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
     if "origin" not in tables:
         return values.assign(paired=False, rounding_std=float("nan"))
     origin = tables["origin"]
-    in_order = origin["order"] == "published"
-    same_order = in_order & (origin["train_records"] == OFFICIAL)
+    same_order = (origin["order"] == "published") & (origin["train_records"] == OFFICIAL)
     start = origin["initial"] == "published"
     networks = origin[[*variant, "seed"]]
     same = networks.assign(start=start, images=on_papers(origin), training=same_order)
     # a network that is measured in two cells, untrained and trained, is one
     found = values.merge(same.drop_duplicates(), on=[*variant, "seed"], how="left")
     for column in ("start", "images", "training"):
-        known = found[column].fillna(value=False)
-        found[column] = known.astype(bool)
+        found[column] = found[column].fillna(value=False).astype(bool)
     init = found["checkpoint"].astype(str) == "init"
     trained_alike = init | found["training"]
     found["paired"] = found["start"] & found["images"] & trained_alike
     # Of untrained networks nothing random is left: the difference itself decides.
-    certain = found["paired"] & init
-    found["rounding_std"] = np.where(certain, 0.0, np.nan)
+    found["rounding_std"] = np.where(found["paired"] & init, 0.0, np.nan)
     if "image_variance" in found:
-        variance = found["image_variance"]
-        found["image_variance"] = variance.where(~found["images"], 0.0)
+        found["image_variance"] = found["image_variance"].where(~found["images"], 0.0)
     return found.drop(columns=["start", "images", "training"])
 
 
@@ -116,16 +110,14 @@ def probes(
     difference has √2 times that standard deviation (`rounding_std`).
     """
     keys = [c for c in values.columns if c not in ("value", "seed")]
-    same = paired(values, tables, variant)
-    both = same.merge(exact, on=[*keys, "seed"], suffixes=("", "_exact"))
+    both = paired(values, tables, variant).merge(exact, on=[*keys, "seed"], suffixes=("", "_exact"))
     untrained = both["checkpoint"].astype(str) == "init"
     both = both[both["paired"] & untrained]
     by_keys = (both["value"] - both["value_exact"]).groupby([both[key] for key in keys])
     noise = by_keys.agg(["std", "count"]).reset_index()
     noise["rounding_std"] = 2**0.5 * noise["std"]
     noise["rounding_df"] = noise["count"] - 1.0
-    several = noise[noise["count"] > 2]
-    noise = several[[*keys, "rounding_std", "rounding_df"]]
+    noise = noise[noise["count"] > 2][[*keys, "rounding_std", "rounding_df"]]
     return values.merge(noise, on=keys, how="left")
 
 
@@ -137,21 +129,16 @@ def with_rounding(own: pd.DataFrame, repeated: pd.DataFrame, keys: Sequence[str]
     """Measured values with `rounding_std` (root mean square difference from those of repeated
     trainings) and `rounding_df`, the number of pairs; blank with fewer than `FEWEST_PAIRS`."""
     other = repeated[[*keys, "seed", "value"]].rename(columns={"value": "other"})
-    compared = own[[*keys, "seed", "value"]]
-    both = compared.merge(other, on=[*keys, "seed"])
-    difference = both["other"] - both["value"]
-    both = both.assign(square=difference**2)
-    by_keys = both.groupby(list(keys), dropna=False, sort=False)
-    squares = by_keys["square"]
-    deviation = complete_means(squares) ** 0.5
-    spread = {"rounding_std": deviation, "rounding_df": squares.size()}
+    both = own[[*keys, "seed", "value"]].merge(other, on=[*keys, "seed"])
+    both = both.assign(square=(both["other"] - both["value"]) ** 2)
+    squares = both.groupby(list(keys), dropna=False, sort=False)["square"]
+    spread = {"rounding_std": complete_means(squares) ** 0.5, "rounding_df": squares.size()}
     found = pd.DataFrame(spread).reset_index()
     found = found[found["rounding_df"] >= FEWEST_PAIRS]
     if "rounding_std" not in own:
         return own.merge(found, on=list(keys), how="left")
     merged = own.merge(found, on=list(keys), how="left", suffixes=("_known", ""))
-    known = merged["rounding_std_known"]
-    filled = merged["rounding_std"].fillna(known)
+    filled = merged["rounding_std"].fillna(merged["rounding_std_known"])
     return merged.assign(rounding_std=filled).drop(columns="rounding_std_known")
 
 
@@ -184,8 +171,7 @@ def with_scores(
     names = {column: column for column in columns}
     known = scored(table, keys, names, tables, variant)
     if repeated is not None:
-        again = long_format(first(repeated), keys, names)
-        known = with_rounding(known, again, [*keys, "metric"])
+        known = with_rounding(known, long_format(first(repeated), keys, names), [*keys, "metric"])
     return with_columns(table, known, keys)
 
 
@@ -194,8 +180,7 @@ def described(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     measured to judge them; with a row of NaN for a published seed that others leave out."""
     if "images" in table:
         table = first(table).drop(columns="images")
-    seeds = table.groupby(list(keys))["seed"].transform("nunique")
-    enough = table[seeds >= FEWEST_SEEDS]
+    enough = table[table.groupby(list(keys))["seed"].transform("nunique") >= FEWEST_SEEDS]
     published = pd.DataFrame({"seed": list(PUBLISHED_SEEDS)})
     known = enough[list(keys)].drop_duplicates().merge(published, how="cross")
     return known.merge(enough, on=[*keys, "seed"], how="left")

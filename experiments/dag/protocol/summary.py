@@ -43,8 +43,7 @@ def per_seed(rows: pd.DataFrame, value: str, by: str = "distance") -> pd.DataFra
 
 def label(keys: Sequence[str], values: Sequence[Any]) -> str:
     """The variant as text: "depth=8 arch=plain"."""
-    pairs = zip(keys, values, strict=True)
-    return " ".join(f"{k}={v}" for k, v in pairs)
+    return " ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True))
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
@@ -85,16 +84,13 @@ def images_component(table: pd.DataFrame, value: str) -> Images:
     y = wide.dropna().to_numpy(dtype=float)
     n, k = y.shape
     if n < 2 or k < 2:
-        mean_of_all = float(y.mean()) if y.size else math.nan
-        return Images(mean_of_all, math.nan, k)
+        return Images(float(y.mean()) if y.size else math.nan, math.nan, k)
     mean = float(y.mean())
     rows = y.mean(1) - mean
     columns = y.mean(0) - mean
     rest = y - mean - rows[:, None] - columns[None, :]
-    squares_of_images = float(np.sum(columns**2))
-    ms_images = n * squares_of_images / (k - 1)
-    squares_of_rest = float(np.sum(rest**2))
-    ms_rest = squares_of_rest / ((n - 1) * (k - 1))
+    ms_images = n * float(np.sum(columns**2)) / (k - 1)
+    ms_rest = float(np.sum(rest**2)) / ((n - 1) * (k - 1))
     variance = max(0.0, (ms_images - ms_rest) / n)
     return Images(mean, variance, k)
 
@@ -114,19 +110,16 @@ def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str
 def gap(table: pd.DataFrame) -> pd.Series[float]:
     """GN-gap Σ‖H^T‖_F / Σ‖H^GN‖_F of each row; NaN where Σ‖H^GN‖_F is 0 or one is infinite."""
     positive = table["gn"] > 0
-    finite_sum = table["gn"] + table["tensor"] < math.inf
-    known = positive & finite_sum
+    known = positive & (table["gn"] + table["tensor"] < math.inf)
     return (table["tensor"] / table["gn"]).where(known)
 
 
 def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """gap: Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs, the ratio of sums that the DAG paper's tables hold,
     one row per keys, seed, checkpoint and set of images."""
-    by = [*keys, "seed", "checkpoint", "images"]
-    by_keys = distances.groupby(by, sort=False)
+    by_keys = distances.groupby([*keys, "seed", "checkpoint", "images"], sort=False)
     added = by_keys[["gn", "tensor"]]
-    gaps = complete(added, added.sum()).reset_index().assign(gap=gap)
-    return gaps.drop(columns=["gn", "tensor"])
+    return complete(added, added.sum()).reset_index().assign(gap=gap).drop(columns=["gn", "tensor"])
 
 
 def between(
@@ -146,8 +139,7 @@ def between(
     for values, part in groups(first(distances), keys):
         x, y = (list(seed_values(part[part[column] == kind], value).values()) for kind in (a, b))
         about = {"name": name, "group": label(keys, values), "figure": figure}
-        comparison = stats.mann_whitney(x, y, label_a=a, label_b=b, **about)
-        found.append(comparison)
+        found.append(stats.mann_whitney(x, y, label_a=a, label_b=b, **about))
     return found
 
 
@@ -163,9 +155,7 @@ def through_training(
         seeds = sorted(set(init) & set(final))
         after = [final[seed] for seed in seeds]
         before = [init[seed] for seed in seeds]
-        group = label(keys, values)
-        comparison = stats.wilcoxon(after, before, group=group, **about)
-        found.append(comparison)
+        found.append(stats.wilcoxon(after, before, group=label(keys, values), **about))
     return found
 
 
@@ -179,17 +169,13 @@ def decay_fits(
     """
     found = []
     for values, part in groups(first(distances), keys):
-        group = label(keys, values)
-        about = {"group": group, "figure": figure}
-        by_distance = part.groupby("distance", sort=False)[value]
-        means = complete_means(by_distance)
+        about = {"group": label(keys, values), "figure": figure}
+        means = complete_means(part.groupby("distance", sort=False)[value])
         name = f"log {value} against d"
-        fit_of_means = stats.log_linear(means.index, means, name=name, **about)
-        found.append(fit_of_means)
+        found.append(stats.log_linear(means.index, means, name=name, **about))
         fits = [fit.r2 for fit in seed_fits(part, value)]
         name = f"R² of log {value} against d, seed by seed"
-        of_seeds = stats.summary(fits, name=name, label_a="R²", **about)
-        found.append(of_seeds)
+        found.append(stats.summary(fits, name=name, label_a="R²", **about))
     return found
 
 
