@@ -67,10 +67,8 @@ def _jacobian(trunk: nn.Module, x: Tensor) -> Tensor:
     def one(parameters: dict[str, Tensor], example: Tensor) -> Tensor:
         return functional_call(trunk, parameters, (example.unsqueeze(0),)).squeeze(0)
 
-    of_examples = vmap(jacrev(one), (None, 0))
-    jacobians = of_examples(named, x)
-    flat = [jacobians[name].flatten(2) for name in named]
-    return torch.cat(flat, 2).detach()
+    jacobians = vmap(jacrev(one), (None, 0))(named, x)
+    return torch.cat([jacobians[name].flatten(2) for name in named], 2).detach()
 
 
 def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
@@ -78,8 +76,7 @@ def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
     gradient."""
     parameters = list(trunk.parameters())
     gradients = torch.autograd.grad((trunk(x) * weights).sum(), parameters, create_graph=True)
-    flat_gradients = [g.flatten() for g in gradients]
-    flat = torch.cat(flat_gradients)
+    flat = torch.cat([g.flatten() for g in gradients])
     rows = []
     for column in torch.eye(len(flat), dtype=flat.dtype):
         products = torch.autograd.grad(
@@ -95,8 +92,7 @@ def _assemble(trunk: Tensor, cross: Tensor, head: Tensor, classes: int) -> Tenso
     1)^2)."""
     size = len(cross)
     count = classes * (size - 1)  # entries of W
-    by_classes = head.view(classes, classes, size, size)
-    square = by_classes.permute(0, 2, 1, 3)  # k, j, k', j'
+    square = head.view(classes, classes, size, size).permute(0, 2, 1, 3)  # k, j, k', j'
     of_weights = square[:, :-1]
     weights = of_weights[..., :-1].reshape(count, count)
     mixed = of_weights[..., -1].reshape(count, classes)

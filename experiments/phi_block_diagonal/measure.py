@@ -66,8 +66,7 @@ def curvature(
     with torch.no_grad():
         output = model(x)
         mean_loss = float(loss(output, y))
-    right = output.argmax(1) == y
-    accuracy = float(right.double().mean())
+    accuracy = float((output.argmax(1) == y).double().mean())
     rows = []
     matrices = (("hessian", hessian), ("gauss_newton", gauss_newton))
     for part, matrix in matrices:
@@ -88,8 +87,7 @@ def curvature(
 def phi_row(squares: Tensor, label: Tensor) -> Row:
     """Phi of a partition, from the squared entries of a matrix and the block of each parameter."""
     chosen = label >= 0
-    counted = squares[chosen][:, chosen]
-    total = float(counted.sum())
+    total = float(squares[chosen][:, chosen].sum())
     inside = sum(float(squares[block][:, block].sum()) for block in blocks_of(label))
     row = {
         "parameters": int(chosen.sum()),
@@ -134,8 +132,7 @@ def flat_loss(
             values[name] = piece.view_as(named[name])
         return loss(functional_call(model, values, (x,)), y)
 
-    flat = [p.detach().flatten() for p in named.values()]
-    theta = torch.cat(flat)
+    theta = torch.cat([p.detach().flatten() for p in named.values()])
     return value, theta
 
 
@@ -144,8 +141,7 @@ def blocks_of(label: Tensor) -> list[Tensor]:
     known = (label >= 0).nonzero().squeeze(1)
     blocks = label[known]
     order = blocks.argsort(stable=True)
-    sizes = torch.bincount(blocks)
-    return list(known[order].split(sizes.tolist()))
+    return list(known[order].split(torch.bincount(blocks).tolist()))
 
 
 def labels(parameters: ParameterGroups, partition: str) -> Tensor:

@@ -36,8 +36,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(size, size)
 
     def forward(self, h: Tensor) -> Tensor:
-        products = self.query(h) @ self.key(h).mT
-        scores = products / h.shape[-1] ** 0.5
+        scores = self.query(h) @ self.key(h).mT / h.shape[-1] ** 0.5
         attention = torch.softmax(scores, -1)
         return self.out(attention @ self.value(h))
 
@@ -54,8 +53,7 @@ def network(
 ) -> nn.Sequential:
     """Float64, torch's initial values from `generator`; smooth, so that the Hessian exists
     everywhere."""
-    makers = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}
-    make = makers[architecture]
+    make = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}[architecture]
     with default_init(generator):
         return make(residual, classes, width).double()
 
@@ -63,8 +61,7 @@ def network(
 def perceptron(residual: bool, classes: int, width: int) -> nn.Sequential:
     blocks = []
     for _ in range(2):
-        branch = nn.Sequential(nn.Linear(width, width), nn.GELU())
-        blocks.append(Block(branch, residual))
+        blocks.append(Block(nn.Sequential(nn.Linear(width, width), nn.GELU()), residual))
     first = nn.Linear(INPUTS, width)
     last = nn.Linear(width, classes)
     return nn.Sequential(first, nn.GELU(), *blocks, last)

@@ -75,8 +75,7 @@ class PhiBlockDiagonalAnalysis(JudgedAnalysis):
                 style = STYLES.style(label) | {"capsize": 2, "label": label.replace("mlp", "MLP")}
                 ax.errorbar(classes, mean, yerr=[below, above], **style)
             ax.set(xscale="log", ylim=(0, 1.02))
-            counts = set(values.index.get_level_values("classes"))
-            ax.set_xticks(sorted(counts), minor=False)
+            ax.set_xticks(sorted(set(values.index.get_level_values("classes"))), minor=False)
             ax.xaxis.set_major_formatter("{x:g}")
             ax.minorticks_off()
 

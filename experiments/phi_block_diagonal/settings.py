@@ -67,8 +67,7 @@ class PhiBlockDiagonal(Judged):
     def cells(self) -> list[c.Cell]:
         cells = []
         for params in self.combinations():
-            seconds = self._seconds(int(params["classes"]))
-            cells.append(c.Cell(params, round(seconds, 1), 0.5))
+            cells.append(c.Cell(params, round(self._seconds(int(params["classes"])), 1), 0.5))
         return cells
 
     def _seconds(self, classes: int) -> float:
