@@ -58,8 +58,7 @@ def data_scaling(tables: Tables) -> Figure:
         ax.set_xlabel("index of eigenvalue")
         ax.set_ylabel("Hessian eigenvalue")
 
-    widths = sorted(frame["scaled_width"].unique())
-    titles = {int(m): f"width m = {m}" for m in widths}
+    titles = {int(m): f"width m = {m}" for m in sorted(frame["scaled_width"].unique())}
     titles[0] = "eigenvalue / σ²"
     caption = "spectra: the first seed, linear within ±0.01; last panel: all seeds"
     return panels(titles, panel, sharey=False, height=3.3, legend_columns=5, caption=caption)
@@ -76,8 +75,7 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     without lines.
     """
     size = frame["eigenvalue"].abs() / frame["sigma"] ** 2
-    by_run = frame.assign(size=size).groupby(KEYS)["size"]
-    sizes = by_run.max().unstack()
+    sizes = frame.assign(size=size).groupby(KEYS)["size"].max().unstack()
     reference = sizes[1.0] if 1.0 in sizes else sizes.iloc[:, 0]
     share = sizes.div(reference, axis=0)
     by_kind = share.groupby(["targets", "kind"])
@@ -128,12 +126,10 @@ def _by_cell(ax: Axes, frame: pd.DataFrame) -> None:
         name = str(cell)
         places = part["index"] + 1
         style = marks(CELL[name], markersize=6, label=NAMES[name])
-        colour = style["color"]
-        ax.vlines(places, 0, part["eigenvalue"], color=colour, linewidth=1)
+        ax.vlines(places, 0, part["eigenvalue"], color=style["color"], linewidth=1)
         ax.plot(places, part["eigenvalue"], **style)
     places = frame["index"] + 1
-    text = "dense eigensolver"
-    ax.plot(places, frame["dense"], "+", color="black", markersize=4, label=text)
+    ax.plot(places, frame["dense"], "+", color="black", markersize=4, label="dense eigensolver")
     not_negative = int((frame["eigenvalue"] >= 0).sum())
     ax.axvline(not_negative + 0.5, color="0.4", linestyle=":")
     ax.axhline(0, color="0.6", linewidth=0.8)
@@ -151,8 +147,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def _by_density(ax: Axes, density: pd.DataFrame) -> None:
     by_kind = density.groupby(["cell", "kind"])
     for (cell, kind), part in by_kind:
-        taken = {"share": "first", "eigenvalue": "max"}
-        by_copies = part.groupby("copies").agg(taken)
+        by_copies = part.groupby("copies").agg({"share": "first", "eigenvalue": "max"})
         top = by_copies.sort_values("share")
         last = top.iloc[-1]
         slope = last["eigenvalue"] / last["share"]

@@ -50,8 +50,7 @@ def relu_pairs(w: Tensor, v: Tensor, cells: scalar.CellMoments) -> dict[str, sca
 
 def _block_sums(w: Tensor, v: Tensor) -> Tensor:
     """(2, 4): neurons, |w+v|²/2, |w−v|²/2 and ⟨w, v⟩ of the neurons v > 0 and of those v < 0."""
-    signs_of_neurons = [v > 0, v < 0]
-    signs = torch.stack(signs_of_neurons).to(v.dtype)
+    signs = torch.stack([v > 0, v < 0]).to(v.dtype)
     plus = (w + v).square_() / 2
     minus = (w - v).square_() / 2
     return signs @ torch.stack([torch.ones_like(v), plus, minus, w * v]).T
@@ -60,8 +59,7 @@ def _block_sums(w: Tensor, v: Tensor) -> Tensor:
 def default_weights(m: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
     """w and v as torch's Linear(1, m) and Linear(m, 1) begin: uniform up to 1/sqrt(fan in)."""
     v = 2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1
-    second = torch.rand(m, generator=stream, dtype=torch.float64)
-    w = (2 * second - 1) / m**0.5
+    w = (2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1) / m**0.5
     return w, v
 
 

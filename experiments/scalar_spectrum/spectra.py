@@ -48,8 +48,7 @@ def squared_error(
     sizes = [len(layer) for layer in layers]
 
     def loss(theta: Tensor) -> Tensor:
-        weights = torch.split(theta, sizes)
-        residual = output(x, *weights) - y
+        residual = output(x, *torch.split(theta, sizes)) - y
         return 0.5 * (residual**2).mean()
 
     return loss
@@ -71,14 +70,12 @@ def certified(
         return vectors @ (values * (vectors.mT @ z))
 
     loss = squared_error(output, layers, x, y)
-    theta = torch.cat(list(layers))
-    return of_hessian("eigenvalues and eigenvectors", applied, loss, theta, ctx)
+    return of_hessian("eigenvalues and eigenvectors", applied, loss, torch.cat(list(layers)), ctx)
 
 
 def relative_gap(values: Tensor, dense: Tensor) -> float:
     """max |values − dense| over max |dense|."""
-    gap = (values - dense).abs().max()
-    return float(gap / dense.abs().max())
+    return float((values - dense).abs().max() / dense.abs().max())
 
 
 def normal(m: int, ctx: Context, role: str) -> Tensor:
@@ -145,13 +142,11 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         for name, inside in sides:
             share = float(inside.double().mean())
             for group in repeated.select(cell=name).groups:
-                row = {"copies": copies, "cell": name, "share": share}
-                density.append(row | group_row(group))
-    certificate = certified(spectrum, relu_output, layers, x, y, ctx)
+                density.append({"copies": copies, "cell": name, "share": share} | group_row(group))
     return {
         "relu_cells": _cell_rows(spectrum, dense),
         "density": density,
-        "certificate": [certificate],
+        "certificate": [certified(spectrum, relu_output, layers, x, y, ctx)],
     }
 
 
@@ -195,8 +190,7 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
             certificate.append(certified(spectrum, bias_output, layers, x, y, ctx))
         values = spectrum.select("outlier").expanded()
         for rank, value in enumerate(values):
-            outlier = {"mix": mix, "rank": rank, "eigenvalue": float(value)}
-            outliers.append(outlier)
+            outliers.append({"mix": mix, "rank": rank, "eigenvalue": float(value)})
         dense = dense_eigenvalues(bias_output, layers, x, y)
         for row in _theorem6_rows(w, v, b, spectrum, dense):
             rows.append({"mix": mix} | row)
@@ -210,22 +204,19 @@ def _theorem6_rows(
     nearest eigenvalue."""
     pair, triple = theorem6_outliers(w, v, b, tolerance=float("inf"))
     lower, upper = triple_bounds(w, v, b)
-    square = torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2
-    bulk = torch.sqrt(square)
+    bulk = torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)
     largest = dense.abs().max()
-    error = relative_gap(spectrum.expanded(), dense)
     shared = {
         "lower": float(lower),
         "upper": float(upper),
-        "dense_error": error,
+        "dense_error": relative_gap(spectrum.expanded(), dense),
         **_counts(dense, bulk),
     }
     rows = []
     members = (("pair", pair), ("triple", triple))
     for member, values in members:
         for value in values:
-            distance = (dense - value).abs().min()
-            gap = float(distance / largest)
+            gap = float((dense - value).abs().min() / largest)
             rows.append({"member": member, "theorem": float(value), "gap": gap} | shared)
     return rows
 
@@ -247,6 +238,5 @@ def _counts(dense: Tensor, bulk: Tensor) -> dict[str, int]:
     counts = {}
     bulks = (("zeros", 0.0), ("plus", bulk), ("minus", -bulk))
     for name, value in bulks:
-        distances = (dense - value).abs()
-        counts[name] = int((distances <= near).sum())
+        counts[name] = int(((dense - value).abs() <= near).sum())
     return counts

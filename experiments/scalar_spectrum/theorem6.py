@@ -51,8 +51,7 @@ def triple_bounds(w: Tensor, v: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     w, v, b = as_weights(w=w, v=v, b=b)
     s, r2, _, _ = _invariants(w, v, b)
     middle = s / 3
-    root = torch.sqrt(s**2 + 3 * r2)
-    reach = 2 / 3 * root
+    reach = 2 / 3 * torch.sqrt(s**2 + 3 * r2)
     return middle - reach, middle + reach
 
 

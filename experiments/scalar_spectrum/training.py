@@ -37,17 +37,14 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     data = wedge(setup.samples, generator, left=left, noise=setup.wedge_noise)
     x, y = map(torch.from_numpy, data)
     network = Network(kind, x, y)
-    stream = ctx.torch_generator("scalar_spectrum.pairs.weights")
-    w, v = default_weights(m, stream)
+    w, v = default_weights(m, ctx.torch_generator("scalar_spectrum.pairs.weights"))
     rows = []
-    first_loss = network.read(0, w, v).loss
-    limit = setup.diverged * first_loss
+    limit = setup.diverged * network.read(0, w, v).loss
     states = descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit)
     for state in states:
         ctx.progress(state.step, setup.pair_steps)
         rows += _pair_rows(setup, network, state)
-    spectrum = network.spectrum(w, v)
-    certificate = certified(spectrum, network.output, [v, w], x, y, ctx)
+    certificate = certified(network.spectrum(w, v), network.output, [v, w], x, y, ctx)
     return {"pairs": rows, "certificate": [certificate]}
 
 
@@ -77,8 +74,7 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[Ro
         moments = network.moments[name]
         target = float(moments.xy / moments.xx)
         row = {"cell": name, "neurons": int(mask.sum()), "target": target}
-        pair = _outlier_pair(state.pairs.get(name), target)
-        rows.append(shared | row | pair)
+        rows.append(shared | row | _outlier_pair(state.pairs.get(name), target))
     return rows
 
 
@@ -90,8 +86,7 @@ def _outlier_pair(pair: scalar.PairProblem | None, target: float) -> Row:
     first, second = map(float, pair.outliers())
     slope = float(pair.slope)
     row = {"slope": slope, "trace": float(pair.trace), "first": first, "second": second}
-    phase = phase_of_slope(slope, target)
-    return {**row, "phase": phase, "status": "ok"}
+    return {**row, "phase": phase_of_slope(slope, target), "status": "ok"}
 
 
 def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -102,8 +97,7 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """
     m = int(cell.params["width"])
     large = cell.params["start"] == "large"
-    kind = str(cell.params["network"])
-    network = _edge_network(setup, kind, ctx)
+    network = _edge_network(setup, str(cell.params["network"]), ctx)
     size = (setup.large_scale if large else setup.small_scale) / m**0.5
     w = size * normal(m, ctx, "edge.w")
     v = size * normal(m, ctx, "edge.v")
@@ -133,8 +127,7 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     residual = max(residuals)
     last = rows[-1]
     run = {"rate": rate, "residual": residual, "last": last["step"], "status": last["status"]}
-    certificate = _edge_certificate(residual)
-    return {"edge": rows, "edge_runs": [run], "certificate": [certificate]}
+    return {"edge": rows, "edge_runs": [run], "certificate": [_edge_certificate(residual)]}
 
 
 def _still(losses: list[float]) -> bool:
@@ -176,8 +169,7 @@ def top_residual(network: Network, state: State) -> float:
     m = len(state.v)
     outliers = network.spectrum(state.w, state.v).select("outlier")
     value = outliers.sharpness
-    top = scalar.Spectrum(outliers.groups[:1])
-    vector = top.eigenvectors()[:, 0]
+    vector = scalar.Spectrum(outliers.groups[:1]).eigenvectors()[:, 0]
     theta = torch.cat([state.v, state.w])
 
     def gradient(theta: Tensor) -> Tensor:

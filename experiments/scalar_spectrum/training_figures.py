@@ -79,8 +79,7 @@ def _ratio_axis(ax: Axes) -> None:
     ticks = {0.25: "1/4", 0.5: "1/2", 1: "1", 2: "2", 4: "4"}
     ax.set_yscale("log")
     ax.set_ylim(0.12, 7)
-    texts = list(ticks.values())
-    ax.set_yticks(list(ticks), texts)
+    ax.set_yticks(list(ticks), list(ticks.values()))
     ax.yaxis.set_minor_locator(NullLocator())
 
 
@@ -88,8 +87,7 @@ def edge_of_stability(tables: Tables) -> Figure:
     """Sharpness over 2/rate along gradient descent at the largest width, from small and from large
     weights."""
     frame = first_seed(tables["edge"]).sort_values("step")
-    ratio = frame["sharpness"] * frame["rate"] / 2
-    frame = frame.assign(ratio=ratio)
+    frame = frame.assign(ratio=frame["sharpness"] * frame["rate"] / 2)
     width = int(frame["width"].max())
     frame = chosen(frame, width=width)
     factors = sorted(frame["factor"].unique())
@@ -103,8 +101,7 @@ def edge_of_stability(tables: Tables) -> Figure:
             run = chosen(part, factor=factor)
             if (run["status"] == "settled").any():  # it stays where it is
                 end = run.iloc[-1:]
-                last_step = max(40, run["step"].max())
-                repeated = end.assign(step=last_step)
+                repeated = end.assign(step=max(40, run["step"].max()))
                 run = pd.concat([run, repeated])
             shown = run[run["ratio"] < 6]
             steps = shown["step"]
@@ -113,8 +110,7 @@ def edge_of_stability(tables: Tables) -> Figure:
             style["label"] = f"rate = {factor:g} × 2/λ₁ of the reference"
             ax.plot(steps, shown["ratio"], **style)
             if len(shown) < len(run):
-                mark = look(i, markersize=6)
-                ax.plot(steps.iloc[-1:], [5.5], **mark)
+                ax.plot(steps.iloc[-1:], [5.5], **look(i, markersize=6))
         ax.axhline(1, color="black", linestyle=":", linewidth=1, label="edge of stability")
         ax.set_xlim(0, 40)
         _ratio_axis(ax)

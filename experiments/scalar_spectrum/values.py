@@ -49,8 +49,7 @@ def _scaling(setup: ScalarSpectrum, tables: Tables) -> Tables:
     table = table.assign(network=network, unit=table["eigenvalue"] / table["sigma"] ** 2)
     by_spectrum = table.groupby(["targets", "network", "seed", "sigma"])["unit"]
     ends = by_spectrum.agg(["max", "min"]).melt(var_name="end", ignore_index=False).reset_index()
-    line = ends["network"] + ", " + ends["end"]
-    return {"scaling": table, "extremes": ends.assign(line=line)}
+    return {"scaling": table, "extremes": ends.assign(line=ends["network"] + ", " + ends["end"])}
 
 
 def _cells(setup: ScalarSpectrum, tables: Tables) -> Tables:
@@ -101,8 +100,7 @@ def _wrong_side(pairs: pd.DataFrame, late: pd.Series[bool]) -> pd.Series[float]:
 
 def paired_steps(tables: Tables) -> pd.DataFrame:
     """The recorded steps of the runs that did not diverge; cell: "" for linear networks."""
-    cells = tables["pairs"]["cell"].fillna("")
-    return chosen(tables["pairs"].assign(cell=cells), status="ok")
+    return chosen(tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna("")), status="ok")
 
 
 def runs_of(setup: ScalarSpectrum, steps: pd.DataFrame) -> pd.DataFrame:
@@ -147,8 +145,7 @@ def _edge(setup: ScalarSpectrum, tables: Tables) -> Tables:
 def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per edge run: first, highest and last loss, range of sharpness·rate/2 over the last
     steps, settled."""
-    ratio = frame["sharpness"] * frame["rate"] / 2
-    frame = frame.sort_values("step").assign(ratio=ratio)
+    frame = frame.sort_values("step").assign(ratio=frame["sharpness"] * frame["rate"] / 2)
     rows = []
     for key, run in frame.groupby(RUN):
         tail = run.tail(TAIL)
@@ -189,8 +186,7 @@ def counts(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame:
         for cell, part in frame.groupby("cell"):
             bulk = chosen(part, kind="bulk")["eigenvalue"].abs()
             if len(bulk):
-                distance = (sizes - bulk.iloc[0]).abs()
-                count = int((distance <= near).sum())
+                count = int(((sizes - bulk.iloc[0]).abs() <= near).sum())
                 rows.append((cell, seed, count / 2, len(part) - count))
     of_bias = tables.get("bias", nothing)
     for seed, frame in of_bias.groupby("seed"):

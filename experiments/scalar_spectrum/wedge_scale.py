@@ -44,8 +44,7 @@ def measure(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     sigmas = setup.wedge_scales
     for done, sigma in enumerate(sigmas):
         for start in range(setup.wedge_starts):
-            run = _run(setup, cell, ctx, sigma, start)
-            rows.append({"sigma": sigma, "start": start} | run)
+            rows.append({"sigma": sigma, "start": start} | _run(setup, cell, ctx, sigma, start))
         ctx.progress(done + 1, len(sigmas), f"σ = {sigma:g}")
     return {"wedge_scale": rows}
 
@@ -66,8 +65,7 @@ def _run(
         name = "+"
     moments = network.moments[name]
     target = float(moments.xy / moments.xx)
-    first_loss = network.read(0, w, v).loss
-    limit = setup.diverged * first_loss
+    limit = setup.diverged * network.read(0, w, v).loss
     second = []
     away = 0
     status = "no neuron in this cell"
@@ -93,8 +91,7 @@ def shape(second: Sequence[float]) -> dict[str, float]:
     """first, lowest, highest and last (that is not zero on the run's scale), and the changes of
     sign."""
     if not len(second):
-        names = ("first", "lowest", "highest", "last", "changes")
-        return dict.fromkeys(names, float("nan"))
+        return dict.fromkeys(("first", "lowest", "highest", "last", "changes"), float("nan"))
     values = np.asarray(second)
     return {
         "first": values[0],
@@ -114,8 +111,7 @@ def seen(second: np.ndarray) -> np.ndarray:
 
 def changes(second: np.ndarray) -> int:
     """How often the sign changes."""
-    switches = np.diff(np.sign(seen(second))) != 0
-    return int(switches.sum())
+    return int((np.diff(np.sign(seen(second))) != 0).sum())
 
 
 def wedge_name(left: float) -> str:
@@ -130,18 +126,15 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     known = table["status"].isin(["settled", "moving", "diverged"])
     runs = table[(table["first"] < 0) & known]
     once = runs["changes"] == 1
-    settled = runs["status"] == "settled"
-    stays = (runs["last"] > 0) & settled
+    stays = (runs["last"] > 0) & (runs["status"] == "settled")
     wiggles = runs["changes"].map(statements("scalar_spectrum")["wiggles"].holds)
     return runs.assign(turns_positive=once & stays, wiggles=wiggles)
 
 
 def shares(table: pd.DataFrame) -> pd.DataFrame:
     """network, left, sigma, n and the share of runs with each pattern."""
-    keys = ["network", "left", "sigma"]
-    by = shown(table).groupby(keys)
-    means = by[list(PATTERNS)].mean()
-    return means.assign(n=by.size()).reset_index()
+    by = shown(table).groupby(["network", "left", "sigma"])
+    return by[list(PATTERNS)].mean().assign(n=by.size()).reset_index()
 
 
 def best(runs: pd.DataFrame) -> tuple[float, float]:
