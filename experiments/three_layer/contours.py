@@ -20,29 +20,23 @@ def contour_length(z: Tensor) -> Tensor:
         a = corners[k]
         b = corners[following]
         crossed = (a > 0) != (b > 0)
-        crossing = a / (a - b)
-        share = torch.where(crossed, crossing, 0.0)
+        share = torch.where(crossed, a / (a - b), 0.0)
         edge = places[following] - places[k]
         present.append(crossed)
-        along = share[..., None] * edge
-        crossings.append(places[k] + along)
+        crossings.append(places[k] + share[..., None] * edge)
 
     def between(first: int, second: int) -> Tensor:
-        difference = crossings[first] - crossings[second]
-        distance = difference.norm(dim=-1)
+        distance = (crossings[first] - crossings[second]).norm(dim=-1)
         return torch.where(present[first] & present[second], distance, 0.0)
 
     number = torch.stack(present).sum(0)
-    pairs = combinations(range(4), 2)
-    every = sum(between(*pair) for pair in pairs)
+    every = sum(between(*pair) for pair in combinations(range(4), 2))
     simple = torch.where(number == 2, every, 0.0)
     # four crossings: the diagonal corners agree, and the middle says which pair the lines cut off
     middle = torch.stack(corners).mean(0)
-    of_middle = middle > 0
-    first_agrees = of_middle == (corners[0] > 0)
+    first_agrees = (middle > 0) == (corners[0] > 0)
     around_others = between(0, 1) + between(2, 3)
     around_first = between(3, 0) + between(1, 2)
     double = torch.where(first_agrees, around_others, around_first)
     double = torch.where(number == 4, double, 0.0)
-    lengths = simple + double
-    return lengths.sum((-2, -1))
+    return (simple + double).sum((-2, -1))

@@ -51,15 +51,13 @@ def dots(ax: Axes, x: Any, y: Any, label: str, name: str | None = None, **change
 def band(ax: Axes, x: Any, middle: Any, low: Any, high: Any, label: str, name: str) -> None:
     """A line in the style of a label with a band from `low` to `high`."""
     ax.plot(x, middle, label=name, **line(label))
-    colour = STYLES.colour(label)
-    ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+    ax.fill_between(x, low, high, color=STYLES.colour(label), alpha=0.18, linewidth=0)
 
 
 def box_look(label: str, slot: int) -> Look:
     """Filling of a box, in its place among those side by side."""
     hatch = HATCHES[slot % len(HATCHES)]
-    colour = STYLES.colour(label)
-    return {"facecolor": colour, "alpha": 0.6, "hatch": hatch}
+    return {"facecolor": STYLES.colour(label), "alpha": 0.6, "hatch": hatch}
 
 
 def boxes(
@@ -79,8 +77,7 @@ def boxes(
         width = 0.8 / count
         groups = enumerate(by_label.items())
         for slot, (label, values) in groups:
-            from_middle = slot - (count - 1) / 2
-            centre = place + from_middle * width
+            centre = place + (slot - (count - 1) / 2) * width
             drawn = ax.boxplot(
                 [values.dropna()],
                 positions=[centre],
@@ -93,13 +90,11 @@ def boxes(
                 whiskerprops=thin,
                 capprops=thin,
             )
-            box = drawn["boxes"][0]
-            box.set(linewidth=0.6, **box_look(label, slot))
+            drawn["boxes"][0].set(linewidth=0.6, **box_look(label, slot))
             upper_cap = drawn["caps"][1].get_ydata()
             top = max(upper_cap, default=math.nan)
             tops[place, label] = (centre, float(top))
-    names = [str(place) for place in samples]
-    ax.set_xticks(range(len(samples)), names)
+    ax.set_xticks(range(len(samples)), [str(place) for place in samples])
     ax.set_xlim(-0.6, len(samples) - 0.4)
     return tops
 

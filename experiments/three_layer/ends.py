@@ -58,8 +58,7 @@ def stretched(function: Smooth) -> Smooth:
         theta = to_theta(u)
         scale = SCALE * u.cosh()
         scaled = function.hessian(theta) * scale.unsqueeze(-1) * scale.unsqueeze(-2)
-        diagonal = function.gradient(theta) * theta
-        return scaled + torch.diag_embed(diagonal)
+        return scaled + torch.diag_embed(function.gradient(theta) * theta)
 
     return Smooth(
         lambda u: function.value(to_theta(u)),
@@ -82,17 +81,13 @@ def polish_further(
     of the result counts all trials. A point runs to infinity if it gets beyond `far`, or if its
     valley goes on in either variable (`polish`); what is finished in one of them is finished.
     """
-    unfinished = [kind == "unfinished" for kind in polished.kind]
-    left = torch.tensor(unfinished)
+    left = torch.tensor([kind == "unfinished" for kind in polished.kind])
     if not bool(left.any()):
         return polished
-    start = from_theta(polished.theta[left])
-    away = polish(stretched(function), start, goal, **how)
-    moved = to_theta(away.theta)
-    ended = polish(function, moved, goal, **how)
+    away = polish(stretched(function), from_theta(polished.theta[left]), goal, **how)
+    ended = polish(function, to_theta(away.theta), goal, **how)
     kinds = list(polished.kind)
-    indices = left.nonzero()[:, 0]
-    places = indices.tolist()
+    places = left.nonzero()[:, 0].tolist()
     kinds_of_both = zip(places, away.kind, ended.kind, strict=True)
     for i, in_u, in_theta in kinds_of_both:
         kinds[i] = in_theta
@@ -106,15 +101,13 @@ def polish_further(
         result[left] = new
         return result
 
-    before = polished.steps[left] + away.steps
-    tried = before + ended.steps
+    tried = polished.steps[left] + away.steps + ended.steps
     theta = put(polished.theta, ended.theta)
-    eigenvalues = put(polished.eigenvalues, ended.eigenvalues)
     return Polished(
         theta,
         put(polished.gradient_norm, ended.gradient_norm),
         put(polished.newton_step, ended.newton_step),
-        eigenvalues,
+        put(polished.eigenvalues, ended.eigenvalues),
         put(polished.steps, tried),
         kinds,
     )
@@ -214,8 +207,7 @@ def short(values: Tensor) -> Tensor:
 def gradient_columns(network: Network, theta: Tensor, start: Tensor) -> dict[str, Tensor]:
     """||∇L|| at theta (S, D), and its share of that at the starts (S, D)."""
     left = network.gradient_norm(theta)
-    ratio = short(left / network.gradient_norm(start))
-    return {"gradient": short(left), "gradient_ratio": ratio}
+    return {"gradient": short(left), "gradient_ratio": short(left / network.gradient_norm(start))}
 
 
 def led_columns(network: Network, polished: Polished, start: Tensor) -> dict[str, Any]:
@@ -233,17 +225,14 @@ def led_columns(network: Network, polished: Polished, start: Tensor) -> dict[str
         "lambda_sup": network.bound(theta),
     }
     columns = {"kind": polished.kind, "polish_steps": polished.steps}
-    rounded = {name: short(values) for name, values in measured.items()}
-    return columns | rounded
+    return columns | {name: short(values) for name, values in measured.items()}
 
 
 def nearest_columns(polished: Polished, start: Tensor) -> dict[str, Any]:
     """What lies nearest to each point among the points without gradient."""
-    difference = polished.theta - start
-    distance = difference.norm(dim=1)
     return {
         "nearest_kind": polished.kind,
-        "nearest_distance": short(distance),
+        "nearest_distance": short((polished.theta - start).norm(dim=1)),
         "nearest_gradient": short(polished.gradient_norm),
         "nearest_lambda_max": short(polished.eigenvalues[:, -1]),
         "nearest_lambda_min": short(polished.eigenvalues[:, 0]),

@@ -87,10 +87,8 @@ class Regularised:
                 checked = True
             state = state_of(theta, data, self.activation)
             loss = loss_gradient(data, state)
-            contraction = contract(data, state)
-            penalty = contraction_gradient(data, state, contraction)
-            scaled = penalty.mul_(self.strength)
-            return scaled.add_(loss, alpha=self.loss_weight), loss
+            penalty = contraction_gradient(data, state, contract(data, state))
+            return penalty.mul_(self.strength).add_(loss, alpha=self.loss_weight), loss
 
         return step
 
@@ -121,8 +119,7 @@ class AdaptiveSam:
         def step(theta: Tensor, number: int) -> tuple[Tensor, Tensor]:
             gradient = here(theta, number)[0]
             scale = theta.abs().add_(SAM_CONSTANT)
-            inputs = self.x.shape[1]
-            units = hidden_width(theta.shape[0], inputs)
+            units = hidden_width(theta.shape[0], self.x.shape[1])
             scale[:units] = 1  # b, the first column of W
             scale[units * (self.x.shape[1] + 1)] = 1  # c
             scaled = scale * gradient

@@ -33,8 +33,7 @@ class Network:
         """Where gradient descent from starts (S, D) stops: ||∇L|| below its first value times
         `ratio`, or after `steps`."""
         stop = (ratio,)
-        trajectory = descend(starts, self.direction, rate=rate, max_steps=steps, stop_ratios=stop)
-        return trajectory.final
+        return descend(starts, self.direction, rate=rate, max_steps=steps, stop_ratios=stop).final
 
     def loss(self, theta: Tensor) -> Tensor:
         """L, (...,)."""
@@ -72,8 +71,7 @@ class Network:
 
     def f1(self, theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
         """Macro F1 on other data, (...,)."""
-        predicted = tl.predict(theta, x, self.activation) > 0.5
-        return macro_f1(predicted, q > 0.5)
+        return macro_f1(tl.predict(theta, x, self.activation) > 0.5, q > 0.5)
 
 
 def distinct(ends: Endpoints) -> Tensor:

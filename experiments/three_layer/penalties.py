@@ -33,8 +33,7 @@ class Data(NamedTuple):
 
 
 def data_of(x: Tensor, q: Tensor) -> Data:
-    extended = with_bias(x.t())
-    inputs = extended.t().contiguous()
+    inputs = with_bias(x.t()).t().contiguous()
     columns = inputs.shape[1]
     first, second = torch.triu_indices(columns, columns)
     products = inputs[:, first] * inputs[:, second]
@@ -64,16 +63,13 @@ def state_of(theta: Tensor, data: Data, activation: str) -> State:
     width = theta.shape[1]
     units = hidden_width(theta.shape[0], columns - 1)
     count = units * columns
-    by_input = theta[:count]
-    input_weights = by_input.reshape(columns, units * width)
+    input_weights = theta[:count].reshape(columns, units * width)
     bias = theta[count]
     weights = theta[count + 1 :]
     y = (data.inputs @ input_weights).view(-1, units, width)
-    function = get_activation(activation)
-    value, slope1, slope2, slope3 = function.derivatives(y, 3)
+    value, slope1, slope2, slope3 = get_activation(activation).derivatives(y, 3)
     slope = slope1 * weights
-    weighted = (value * weights).sum(1)
-    z = (weighted + bias)[:, None]
+    z = ((value * weights).sum(1) + bias)[:, None]
     p = torch.sigmoid(z)
     miss = torch.sigmoid(-z)
     target = data.target[..., None]

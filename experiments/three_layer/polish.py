@@ -135,8 +135,7 @@ def polish(
             f"start: expected finite float64 of shape (S, D), found {start.dtype} "
             f"{tuple(start.shape)}"
         )
-    positive = far > 0 and tolerance > 0 and steps > 0
-    if not positive:
+    if not (far > 0 and tolerance > 0 and steps > 0):
         raise ValueError(
             f"expected far, tolerance and steps above zero, found {far}, {tolerance} and {steps}"
         )
@@ -176,8 +175,7 @@ class _Walk:
         self.radius = torch.ones_like(self.value)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.rounding = rounding
-        every = torch.arange(len(start))
-        self.going = ~self._done(every)
+        self.going = ~self._done(torch.arange(len(start)))
 
     def _noise(self, index: Tensor, theta: Tensor) -> Tensor:
         """What the rounding of theta does to the gradients in index, ε || |H| |θ| ||; 0 unless it
@@ -188,8 +186,7 @@ class _Walk:
         vectors = self.vectors[index]
         scaled = vectors * self.eigenvalues[index].unsqueeze(-2)
         hessian = scaled @ vectors.mT
-        columns = theta.abs().unsqueeze(-1)
-        amplified = (hessian.abs() @ columns).squeeze(-1)
+        amplified = (hessian.abs() @ theta.abs().unsqueeze(-1)).squeeze(-1)
         return torch.finfo(theta.dtype).eps * amplified.norm(dim=-1)
 
     def _newton(self, index: Tensor) -> Tensor:
@@ -197,13 +194,11 @@ class _Walk:
         kernel.
         """
         along = self._along(index)
-        size = self.eigenvalues[index].abs()
-        quotients = torch.where(along == 0, 0.0, along / size)
+        quotients = torch.where(along == 0, 0.0, along / self.eigenvalues[index].abs())
         return quotients.norm(dim=-1)
 
     def _along(self, index: Tensor) -> Tensor:
-        columns = self.gradient[index].unsqueeze(-1)
-        return (self.vectors[index].mT @ columns).squeeze(-1)
+        return (self.vectors[index].mT @ self.gradient[index].unsqueeze(-1)).squeeze(-1)
 
     def _isolated(self, index: Tensor) -> Tensor:
         theta = self.theta[index]
@@ -214,15 +209,13 @@ class _Walk:
         regular = least > REGULAR * most
         contracts = step * most <= CONTRACTION * least
         limit = self._noise(index, theta).clamp(min=self.tolerance)
-        size_of_gradient = self.gradient[index].norm(dim=-1)
-        stationary = size_of_gradient <= limit
+        stationary = self.gradient[index].norm(dim=-1) <= limit
         return regular & contracts & stationary & (step <= ISOLATED)
 
     def _done(self, index: Tensor) -> Tensor:
         theta = self.theta[index]
         floor = self._noise(index, theta).clamp(min=FLOOR * self.tolerance)
-        size_of_gradient = self.gradient[index].norm(dim=-1)
-        no_gradient = size_of_gradient <= floor
+        no_gradient = self.gradient[index].norm(dim=-1) <= floor
         beyond = self.function.size(theta) > self.far
         stuck = self.radius[index] < SMALLEST_RADIUS
         return no_gradient | beyond | stuck | self._isolated(index)
@@ -239,14 +232,12 @@ class _Walk:
             e = c * e
             c = c.square()
         p = ball_minimiser(c, e, radius)
-        quadratic = (c * p.square()).sum(-1)
-        predicted = -(e * p).sum(-1) - 0.5 * quadratic
+        predicted = -(e * p).sum(-1) - 0.5 * (c * p.square()).sum(-1)
         step = self.vectors[index] @ p.unsqueeze(-1)
         trial = self.theta[index] + step.squeeze(-1)
         value = self.function.value(trial)
         gradient = self.function.gradient(trial)
-        old_gradient = self.gradient[index]
-        old = old_gradient.square().sum(-1)
+        old = self.gradient[index].square().sum(-1)
         new = gradient.square().sum(-1)
         if downhill:
             gained = before - value
@@ -257,18 +248,15 @@ class _Walk:
         # once f cannot resolve the gain, a smaller gradient is the better point
         smaller = torch.where(new < old, 1.0, -1.0)
         ratio = torch.where(predicted <= resolved, smaller, gained / predicted)
-        finite = torch.isfinite(value) & torch.isfinite(new)
-        ratio = torch.where(finite, ratio, -1.0)
+        ratio = torch.where(torch.isfinite(value) & torch.isfinite(new), ratio, -1.0)
         length = p.norm(dim=-1)
         grown = (ratio > 0.75) & (length > 0.8 * radius)
         radius = torch.where(grown, 2 * radius, radius)
-        shrunk = length / 4
-        self.radius[index] = torch.where(ratio < 0.25, shrunk, radius)
+        self.radius[index] = torch.where(ratio < 0.25, length / 4, radius)
         self.steps[index] += 1
         better = ratio > 1e-4
         moved = index[better]
-        above = old.sqrt() > self.tolerance**0.5
-        steep = better & above
+        steep = better & (old.sqrt() > self.tolerance**0.5)
         self.entry[index[steep]] = trial[steep]
         self.theta[moved] = trial[better]
         self.value[moved] = value[better]
@@ -283,10 +271,8 @@ class _Walk:
         largest, now or then.
         """
         size = self.eigenvalues.abs()
-        peak = torch.maximum(size.amax(-1), self.scale)
-        largest = peak.unsqueeze(-1)
-        coordinates = self.vectors.mT @ way.unsqueeze(-1)
-        along = coordinates.squeeze(-1)
+        largest = torch.maximum(size.amax(-1), self.scale).unsqueeze(-1)
+        along = (self.vectors.mT @ way.unsqueeze(-1)).squeeze(-1)
         singular = size <= SINGULAR * largest
         along = torch.where(singular, along, 0.0)
         return (self.vectors @ along.unsqueeze(-1)).squeeze(-1)
@@ -318,8 +304,7 @@ class _Walk:
         are no larger as far again."""
         way = self._flat_part(self.theta - self.entry)
         further = self.theta + way
-        size = 1 + self.theta.norm(dim=-1)
-        long = way.norm(dim=-1) > LONG * size
+        long = way.norm(dim=-1) > LONG * (1 + self.theta.norm(dim=-1))
         level = self.function.value(further) <= self.value + self.tolerance
         limit = self._noise(every, further).clamp(min=self.tolerance)
         still = self.function.gradient(further).norm(dim=-1) <= limit

@@ -66,8 +66,7 @@ def share_of_kinds(rows: pd.DataFrame, kinds: Sequence[str] = CRITICAL) -> float
 
 def listed_kinds(kinds: pd.Series) -> str:
     """'12 infinity, 3 minimum': how many points of each kind."""
-    counts = kinds.value_counts()
-    return ", ".join(f"{n} {kind}" for kind, n in counts.items())
+    return ", ".join(f"{n} {kind}" for kind, n in kinds.value_counts().items())
 
 
 def signed_rank(rows: pd.DataFrame) -> str:

@@ -36,25 +36,20 @@ def ball_minimiser(c: Tensor, e: Tensor, radius: Tensor) -> Tensor:
         mu = mu + excess * length.square() / -bent
         bracketed = (mu > low) & (mu < high)
         mu = torch.where(bracketed, mu, (low + high) / 2)
-    shift = torch.where(inside, 0.0, mu)
-    p = _shifted(c, e, shift)
-    quotient = radius / p.norm(dim=-1)
-    shrinking = quotient.clamp(max=1)
+    p = _shifted(c, e, torch.where(inside, 0.0, mu))
+    shrinking = (radius / p.norm(dim=-1)).clamp(max=1)
     p = p * shrinking.unsqueeze(-1)
-    missing = radius.square() - p.square().sum(-1)
-    rest = missing.clamp(min=0).sqrt()
+    rest = (radius.square() - p.square().sum(-1)).clamp(min=0).sqrt()
     small = p.norm(dim=-1) < 0.9 * radius
     hard = ~inside & (lowest <= 0) & small
     at = place.unsqueeze(-1)
     gradient = e.gather(-1, at).squeeze(-1)
     sign = torch.where(gradient > 0, -1.0, 1.0)
-    along_least = torch.where(hard, sign * rest, 0.0)
-    correction = along_least.unsqueeze(-1)
+    correction = torch.where(hard, sign * rest, 0.0).unsqueeze(-1)
     return p.scatter_add(-1, at, correction)
 
 
 def _shifted(c: Tensor, e: Tensor, mu: Tensor) -> Tensor:
     """−e / (c + μ), 0 where the denominator is not positive."""
     below = c + mu.unsqueeze(-1)
-    positive = torch.where(below > 0, below, torch.inf)
-    return -e / positive
+    return -e / torch.where(below > 0, below, torch.inf)

@@ -64,8 +64,7 @@ def value_and_gradient(
     block: how many rows of the I × I matrices at a time, None for all of them.
     """
     state = forward(theta, x, q, activation, 3)
-    per_sample = (*state.hidden, state.slope)
-    f, f1, f2, f3, a = (part.T.contiguous() for part in per_sample)
+    f, f1, f2, f3, a = (part.T.contiguous() for part in (*state.hidden, state.slope))
     s = state.variance[:, None]
     delta = state.error[:, None]
     s2 = state.third[:, None]

@@ -86,9 +86,8 @@ def agreement(tables: Tables) -> Figure:
         f"entries: one random network of the first seed; norms: {draws} networks, the paper's "
         "about 1e-9"
     )
-    keys = product(OF, ("w", "v"))
     return draw.panels(
-        dict.fromkeys(keys, ""),
+        dict.fromkeys(product(OF, ("w", "v")), ""),
         panel,
         columns=2,
         integer=True,

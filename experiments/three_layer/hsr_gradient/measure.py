@@ -147,8 +147,7 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     p = _Problem.of(experiment, ctx, experiment.hidden)
     fixed = experiment.fixed_sample
     starts = p.starts(experiment.influence_starts)
-    steps = experiment.training.steps
-    ends = p.descended(starts, experiment.rate, steps, experiment.stop_ratio)
+    ends = p.descended(starts, experiment.rate, experiment.training.steps, experiment.stop_ratio)
     unique = distinct(ends)[: experiment.networks].tolist()
     rows = []
     limit = []

@@ -70,8 +70,7 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
     for seed, rows in data_sets(table):
         for (activation, half_range), part in groups(rows, ["activation", "half_range"]):
             name = f"|covariance| and gradient norm, {activation}, range {half_range:g}"
-            about = _about(5, name, seed)
-            yield stats.spearman(part["covariance"].abs(), part["q50"], **about)
+            yield stats.spearman(part["covariance"].abs(), part["q50"], **_about(5, name, seed))
 
 
 TESTS = {"influence": _influence, "terms": _terms, "covariance": _covariance}

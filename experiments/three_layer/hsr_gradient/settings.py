@@ -130,8 +130,7 @@ class HsrGradient(ThreeLayerStudy):
     def cells(self) -> list[c.Cell]:
         cells = []
         for part in self.part:
-            seconds = SECONDS[part] * self._work(part)
-            cells.append(c.Cell({"part": part}, seconds, 0.35))
+            cells.append(c.Cell({"part": part}, SECONDS[part] * self._work(part), 0.35))
         return cells
 
     def _work(self, part: str) -> float:

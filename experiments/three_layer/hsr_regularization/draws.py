@@ -59,8 +59,7 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
     """
     rate = float(cell.params["search_rate"])
     ctx.progress(0, 1, f"search at rate {rate:g} and {len(METHODS)} methods")
-    problem = drawn(experiment, ctx, "scan", experiment.printed_ratio)
-    ends = Ends(problem, rate)
+    ends = Ends(drawn(experiment, ctx, "scan", experiment.printed_ratio), rate)
     about = {
         "starts": experiment.draw_starts,
         "converged": int(ends.search.converged.sum()),

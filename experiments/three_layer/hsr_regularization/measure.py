@@ -95,14 +95,12 @@ def measure_method(
     endpoints.append({"reading": "polished", "method": method, **rows})
     lines = []
     for kind, ends in (("nearest", near.ends), ("stopped", result.final)):
-        profile = profiles(problem, ends, seeds, kind)
-        lines.append({"method": method, **profile})
+        lines.append({"method": method, **profiles(problem, ends, seeds, kind)})
     nearest = {"method": method, "group": seeds.group, "start": seeds.start, **near.columns}
-    descent = dynamics(problem, result, seeds)
     return result, {
         "endpoints": endpoints,
         "nearest": [nearest],
-        "dynamics": [{"method": method, **descent}],
+        "dynamics": [{"method": method, **dynamics(problem, result, seeds)}],
         "profiles": lines,
     }
 
@@ -161,8 +159,7 @@ def polished(problem: Problem, ends: Endpoints) -> tuple[Endpoints, Nearest]:
 
 def _limits(problem: Problem) -> Limits:
     experiment = problem.experiment
-    dimension = problem.starts.shape[1]
-    return Limits.of(experiment, dimension, experiment.rounding_steps)
+    return Limits.of(experiment, problem.starts.shape[1], experiment.rounding_steps)
 
 
 def _named(names: list[str], place: Tensor, count: int) -> list[str]:

@@ -150,8 +150,7 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
 
     def panel(ax: Axes, key: tuple[str, int]) -> None:
         method, start = key
-        part = chosen(rows, method=method, start=start)
-        grid = part.pivot(index="x2", columns="x1", values="p")
+        grid = chosen(rows, method=method, start=start).pivot(index="x2", columns="x1", values="p")
         plane = (grid.columns, grid.index, grid.to_numpy())
         images.append(ax.contourf(*plane, levels=20, cmap="PuOr_r", vmin=0, vmax=1))
         ax.contour(*plane, levels=[0.5], colors="black", linewidths=1.4)

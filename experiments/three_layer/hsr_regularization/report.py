@@ -36,8 +36,7 @@ class HsrRegularizationAnalysis(analysis.RegularizationStudy):
         return [test for _, test in self.keyed]
 
     def judged(self) -> Tables:
-        keys = [about for about, _ in self.keyed]
-        tests = tests_of_data_sets(keys, list(self.tests.values()))
+        tests = tests_of_data_sets([about for about, _ in self.keyed], list(self.tests.values()))
         return values.judged(self.tables, tests, self.experiment)
 
     def compared(self) -> Tables:

@@ -42,8 +42,7 @@ def counts(rows: pd.DataFrame) -> str:
 def pairs_as_printed(rows: pd.DataFrame) -> pd.DataFrame:
     """Pairs of a method and plain descent that meet the printed stop rule again, mean over data
     sets, by rate of the search and method."""
-    methods = rows[rows["method"] != "gd"]
-    return methods.groupby(["search_rate", "method"])["pairs"].mean().unstack()
+    return rows[rows["method"] != "gd"].groupby(["search_rate", "method"])["pairs"].mean().unstack()
 
 
 @FUNCTIONS.quantity("pairs")
@@ -143,8 +142,7 @@ def _reach(offsets: pd.Series[float]) -> float:
 def over_flattest_other(rows: pd.DataFrame) -> float:
     """Loss at the end of the line, HSR's over the smallest of the others."""
     ends = rows.set_index("method")["loss"]
-    others = ends.drop("hsr", errors="ignore")
-    return float(ends.get("hsr", math.nan) / others.min())
+    return float(ends.get("hsr", math.nan) / ends.drop("hsr", errors="ignore").min())
 
 
 @FUNCTIONS.quantity("loss")
@@ -163,8 +161,7 @@ def steepest_over_descent(rows: pd.DataFrame) -> float:
 @FUNCTIONS.quantity("lambda_max", "mean", "std")
 def weaker_tie(rows: pd.DataFrame) -> float:
     """The smaller Spearman's ρ of λ₁ with mean and with standard deviation of the spectrum."""
-    ties = rows[["mean", "std"]].corrwith(rows["lambda_max"], method="spearman")
-    return float(ties.min())
+    return float(rows[["mean", "std"]].corrwith(rows["lambda_max"], method="spearman").min())
 
 
 @FUNCTIONS.quantity("lambda_max")

@@ -25,8 +25,7 @@ DEPTHS = 5  # distances at which a saddle is looked for
 
 def _quantiles(values: Tensor) -> list[list[float]]:
     """Quantiles over the last dimension, one list for each of COLUMNS, NaN left out."""
-    levels = torch.tensor(QUANTILES, dtype=values.dtype)
-    quantiles = values.nanquantile(levels, dim=-1)
+    quantiles = values.nanquantile(torch.tensor(QUANTILES, dtype=values.dtype), dim=-1)
     return [_rounded(row) for row in quantiles.tolist()]
 
 
@@ -48,8 +47,7 @@ def dynamics(problem: Problem, result: DescentResult, seeds: Seeds) -> dict[str,
     rows = []
     for group, quantity in product(GROUPS, values):
         if group in seeds.group:
-            of_group = values[quantity][seeds.within(group)]
-            quantiles = _quantiles(of_group.t())
+            quantiles = _quantiles(values[quantity][seeds.within(group)].t())
             for row in zip(steps.tolist(), *quantiles, strict=True):
                 rows.append((group, quantity, *row))
     return columns(("group", "quantity", "step", *COLUMNS), rows)
@@ -69,8 +67,7 @@ def saddle_depth(problem: Problem, theta: Tensor) -> Tensor:
     leading order, 0 where the loss does not fall.
     """
     vectors = torch.linalg.eigh(problem.hessian(theta).nan_to_num()).eigenvectors
-    reach = problem.experiment.line_half_range
-    offsets = torch.linspace(0, reach, DEPTHS + 1, dtype=theta.dtype)
+    offsets = torch.linspace(0, problem.experiment.line_half_range, DEPTHS + 1, dtype=theta.dtype)
     last = vectors[..., 0]
     ahead = _along(problem, theta, last, offsets)
     behind = _along(problem, theta, last, -offsets)
@@ -111,8 +108,7 @@ def profiles(problem: Problem, ends: Endpoints, seeds: Seeds, at: str) -> dict[s
             start = int(seeds.start[of_group[tip]])
             point = theta[tip : tip + 1]
             for direction, column in (("u_1", -1), ("u_D", 0)):
-                vector = vectors[tip : tip + 1, :, column]
-                loss = _along(problem, point, vector, offsets)
+                loss = _along(problem, point, vectors[tip : tip + 1, :, column], offsets)
                 add("whisker tip", direction, start, loss)
     return columns(("at", "kind", "direction", "start", "offset", *COLUMNS), rows)
 
@@ -147,8 +143,7 @@ def boundary_length(problem: Problem, theta: Tensor) -> Tensor:
         V = tl.split(part, points.shape[1]).V
         hidden = tl.hidden_representation(part, points, problem.activation)
         logit = (hidden @ V[..., 1:, None]).squeeze(-1) + V[..., :1]
-        grid = logit.unflatten(-1, (side, side))
-        lengths.append(contour_length(grid) * distance)
+        lengths.append(contour_length(logit.unflatten(-1, (side, side))) * distance)
     return torch.cat(lengths)
 
 
@@ -167,8 +162,7 @@ def boundaries(
     plane, _ = _grid(experiment, problem.x.dtype)
     rows = []
     for method, k in product(("gd", "hsr"), sharpest):
-        theta = finals[method][k]
-        p = tl.predict(theta, plane, problem.activation).tolist()
+        p = tl.predict(finals[method][k], plane, problem.activation).tolist()
         for x, value in zip(plane.tolist(), p, strict=True):
             rows.append((method, starts[k], *x, round(value, 3)))  # drawn only: a third of the size
     return columns(("method", "start", "x1", "x2", "p"), rows)

@@ -191,8 +191,7 @@ def cases(analysis: Study, *, paper_only: bool = False) -> list[Case]:
     if "search" not in analysis.tables:
         return []
     experiment: Any = analysis.experiment
-    columns = ["protocol", "activation", "rate"]
-    stored = analysis.tables["search"][columns]
+    stored = analysis.tables["search"][["protocol", "activation", "rate"]]
     of_paper = []
     others = []
     searches = stored.groupby(["protocol", "activation"], sort=False)
@@ -232,8 +231,7 @@ def where_led(rows: pd.DataFrame) -> pd.DataFrame:
     """Polished points; those whose loss vanishes run to infinity, whatever their Hessian, which
     vanishes too.
     """
-    degenerate = rows["kind"] == "degenerate"
-    vanishing = degenerate & (rows["loss"] < ZERO_LOSS)
+    vanishing = (rows["kind"] == "degenerate") & (rows["loss"] < ZERO_LOSS)
     return rows.assign(kind=rows["kind"].mask(vanishing, "infinity"))
 
 
@@ -241,8 +239,7 @@ def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, 
     """The points with the smallest λ_sup and the rest (WS bound, Fig. 7: 317 and 36 of 353)."""
     ordered = rows.sort_values("lambda_sup", kind="stable")
     count = int(low_share * len(ordered))
-    low = ordered.iloc[:count]
-    return low, ordered.iloc[count:]
+    return ordered.iloc[:count], ordered.iloc[count:]
 
 
 def statistics(analysis: Study) -> Keyed:
@@ -279,10 +276,8 @@ def _of_points(c: Case) -> Keyed:
     for size in c.experiment.dataset.test:
         means = []
         for seed, rows in data_sets(c.narrow):
-            of_groups = c.low_and_high(rows)
-            low, high = (group[f"f1_test{size}"] for group in of_groups)
-            pair = (low.mean(), high.mean())
-            means.append(pair)
+            low, high = (group[f"f1_test{size}"] for group in c.low_and_high(rows))
+            means.append((low.mean(), high.mean()))
             about = {"name": f"F1 on {size}, low - high", **c.about("7", seed), **LOW_HIGH}
             keys = c.keys(F1, seed) | {"mark": marked_by_size(c, size)}
             yield keys, stats.mann_whitney(low, high, **about)
@@ -359,8 +354,7 @@ def _widths(c: Case) -> Keyed:
     medians = []
     for seed, rows in data_sets(c.points):
         a, b = (rows.loc[rows["hidden"] == width, "lambda_sup"] for width in (wide, narrow))
-        pair = (a.median(), b.median())
-        medians.append(pair)
+        medians.append((a.median(), b.median()))
         test = stats.mann_whitney(a, b, name=name, **c.about("11", seed), **labels)
         yield c.keys(WIDTHS, seed), test
     wider, narrower = zip(*medians, strict=True)
@@ -400,8 +394,6 @@ def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
     for places in bins:
         if len(places):
             part = ordered.iloc[places]
-            centre = float(part["RtR_norm_sq"].median())
-            centres.append(centre)
-            least = float(part["lambda_sup"].min())
-            smallest.append(least)
+            centres.append(float(part["RtR_norm_sq"].median()))
+            smallest.append(float(part["lambda_sup"].min()))
     return centres, smallest

@@ -29,8 +29,7 @@ def measure_draws(experiment: WsBound, ctx: Context) -> dict[str, Table]:
         stages = (("stopped", theta), ("polished", led.theta))
         for stage, points in stages:
             for row in _group_rows(experiment, search, points):
-                where = {"draw": draw, "stage": stage}
-                rows.append(where | row | counts)
+                rows.append({"draw": draw, "stage": stage} | row | counts)
     return {"draws": rows}
 
 
@@ -40,8 +39,7 @@ def _drawn(experiment: WsBound, draw: int, ctx: Context) -> Search:
     role = f"draw/{draw}"
     train = sample(data, data.train, ctx, f"{role}/train")
     test = {size: sample(data, size, ctx, f"{role}/test{size}") for size in data.test}
-    rate = experiment.fitted_rate
-    protocol = Protocol("sigmoid", hidden, rate, experiment.fitted_ratio)
+    protocol = Protocol("sigmoid", hidden, experiment.fitted_rate, experiment.fitted_ratio)
     return search_from(experiment, protocol, train, test, ctx.torch_generator(f"{role}/starts"))
 
 
@@ -60,8 +58,7 @@ def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict
         high = f1[order[count:]]
         effect = math.nan
         if len(low) and len(high):
-            differences = low[:, None] - high
-            effect = float(differences.sign().mean())
+            effect = float((low[:, None] - high).sign().mean())
         row: dict[str, Any] = {
             "test_samples": size,
             "low": len(low),

@@ -53,8 +53,7 @@ def bound_and_eigenvalue(cases: Sequence[Case]) -> Figure:
         case, width = key
         rows = of[key]
         dots(ax, rows["lambda_max"], rows["lambda_sup"], f"N={width}")
-        ratios = rows["lambda_sup"] / rows["lambda_max"]
-        ratio = ratios.median()
+        ratio = (rows["lambda_sup"] / rows["lambda_max"]).median()
         return f"N = {width}, {case.title}:\nmedian of bound / λ₁ {ratio:.3f}"
 
     figure = draw.panels(
@@ -66,10 +65,8 @@ def bound_and_eigenvalue(cases: Sequence[Case]) -> Figure:
         legend_columns=0,
         sharex=True,
     )
-    smallest = min(rows["lambda_max"].min() for rows in of.values())
-    low = 0.7 * smallest
-    largest = max(rows["lambda_sup"].max() for rows in of.values())
-    high = 1.4 * largest
+    low = 0.7 * min(rows["lambda_max"].min() for rows in of.values())
+    high = 1.4 * max(rows["lambda_sup"].max() for rows in of.values())
     for ax in figure.axes:
         ax.set(xlim=(low, high), ylim=(low, high))
         draw.log_axis(ax, "both")
@@ -88,11 +85,9 @@ def traces(cases: Sequence[Case]) -> Figure:
         for case in cases:
             both = case.rows("traces").merge(case.points, on=KEYS)
             numerical = both[f"{column}_numerical"]
-            ratios = numerical / both[column]
-            worst = (ratios - 1).abs().max()
+            worst = (numerical / both[column] - 1).abs().max()
             name = f"{case.title}: largest difference {worst:.1e}"
-            closed_form = both[column]
-            dots(ax, closed_form, numerical, case.protocol, name)
+            dots(ax, both[column], numerical, case.protocol, name)
             note_points(figure, case, both)
         draw.log_axis(ax, "both")
         draw.identity_line(ax)
@@ -143,8 +138,7 @@ def hidden_gram(cases: Sequence[Case]) -> Figure:
         points = case.narrow
         numbered = enumerate(data_sets(points))
         for k, (seed, rows) in numbered:
-            colour = COLOURS[k % len(COLOURS)]
-            look: Look = {"color": colour, "marker": "o"}
+            look: Look = {"color": COLOURS[k % len(COLOURS)], "marker": "o"}
             alpha = 0.2 if enlarged else 0.35
             place = rows["RtR_norm_sq"]
             bound = rows["lambda_sup"]
@@ -154,8 +148,7 @@ def hidden_gram(cases: Sequence[Case]) -> Figure:
                 ax.plot(*edge, color="white", linewidth=3.2, zorder=4)
                 look |= {"linewidth": 1.6, "markersize": 3, "zorder": 5}
                 ax.plot(*edge, label=f"data set (seed) {seed}", **look)
-        top = points["lambda_sup"].quantile(0.75) if enlarged else None
-        ax.set_ylim(0, top)
+        ax.set_ylim(0, points["lambda_sup"].quantile(0.75) if enlarged else None)
 
     titles = {}
     for case in cases:
@@ -188,12 +181,10 @@ def distribution(cases: Sequence[Case]) -> Figure:
 
     def panel(ax: Axes, case: Case) -> None:
         name = f"N = {case.experiment.portrait_hidden}"
-        published = "published, the two smallest"
-        ax.scatter(smallest, [0, 0], clip_on=False, label=published, **mark)
-        bounds = case.narrow["lambda_sup"]
+        ax.scatter(smallest, [0, 0], clip_on=False, label="published, the two smallest", **mark)
         draw.histogram(
             ax,
-            bounds,
+            case.narrow["lambda_sup"],
             label=name.replace(" ", ""),
             looks=STYLES,
             bins=40,
@@ -245,8 +236,7 @@ def _tested_boxes(ax: Axes, case: Case, points: pd.DataFrame, groups: Groups, na
         weight = "bold" if test.p_holm < 0.01 else "normal"
         text_y = y * 1.05 if logarithmic else above(y, 1.1)
         ax.text(place, text_y, text, ha="center", fontsize=8, fontweight=weight)
-    top_of_axis = high * 1.6 if logarithmic else high + 0.12 * (high - low)
-    ax.set_ylim(top=top_of_axis)
+    ax.set_ylim(top=high * 1.6 if logarithmic else high + 0.12 * (high - low))
 
 
 TESTED = (

@@ -46,12 +46,11 @@ def measure_search(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, T
     ctx.progress(1, 3, "curvature")
     points = critical_points(search, experiment)
     theorems = theorem_slack(search, search.ends.theta[search.unique])
-    equality = equality_cases(search, ctx.torch_generator("equality"))
     tables: dict[str, Table] = {
         "critical_points": points,
         "search": search_summary(search, points),
         "theorems": theorems,
-        "equality": equality,
+        "equality": equality_cases(search, ctx.torch_generator("equality")),
         "limits": vanishing_error(search),
         "certificate": certificates(search, ctx),
     }
@@ -67,13 +66,11 @@ def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
     """
     places = {"start": search.starts[0]}
     if len(search.unique):
-        sharpest = search.ranked[0]
-        places["sharpest critical point"] = search.ends.theta[sharpest]
+        places["sharpest critical point"] = search.ends.theta[search.ranked[0]]
     rows = []
     for place, theta in places.items():
         hessian = search.hessian(theta)
-        certificate = of_hessian("Hessian", hessian, search.loss, theta, ctx, place=place)
-        rows.append(certificate)
+        rows.append(of_hessian("Hessian", hessian, search.loss, theta, ctx, place=place))
     return rows
 
 
@@ -101,8 +98,7 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
 def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
     """What is measured where the search converged."""
     theta = search.ends.theta[search.ends.converged]
-    inputs = search.x.shape[1]
-    W, V = tl.split(theta, inputs)
+    W, V = tl.split(theta, search.x.shape[1])
     trace, square = tl.traces(theta, *search.args)
     further = {
         "lambda_inf": tl.lower_bound(theta, *search.args),
@@ -129,10 +125,8 @@ def hessian_error(search: Search, theta: Tensor, experiment: WsBound) -> Tensor:
     compared = theta
     if search.hidden > experiment.portrait_hidden:
         compared = theta[: experiment.error_points]
-    step = experiment.difference_step
-    numerical = numerical_hessian(compared, *search.args, step=step)
-    same = exact[: len(compared)]
-    errors = torch.linalg.matrix_norm(numerical - same)
+    numerical = numerical_hessian(compared, *search.args, step=experiment.difference_step)
+    errors = torch.linalg.matrix_norm(numerical - exact[: len(compared)])
     return in_place(errors, torch.arange(len(errors)), len(theta))
 
 
@@ -181,8 +175,7 @@ def _median_largest(search: Search, theta: Tensor) -> float:
     """Median λ_1 at theta (S, D)."""
     hessian = search.hessian(theta)
     # one step before it diverges a start may overflow here
-    finite_entries = torch.isfinite(hessian)
-    finite = finite_entries.all((1, 2))
+    finite = torch.isfinite(hessian).all((1, 2))
     spectrum = torch.linalg.eigvalsh(hessian[finite])
     return _quantile(spectrum[:, -1], 0.5)
 
@@ -209,23 +202,19 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     theta = search.ends.theta[search.unique]
     limits = search.limits(experiment)
     gradients: dict[str, Any] = {"start": range(len(search.starts))}
-    of_ends = gradient_columns(search, search.ends.theta, search.starts)
-    gradients |= of_ends
+    gradients |= gradient_columns(search, search.ends.theta, search.starts)
     led = lead(search, theta, limits)
-    columns = led_columns(search, led, theta)
-    polished = {"start": search.unique} | columns
+    polished = {"start": search.unique} | led_columns(search, led, theta)
     scores = search.test_f1(led.theta)
     for name, f1 in scores.items():
         polished[name] = short(f1)
     if search.hidden == experiment.portrait_hidden:
         ctx.progress(2, 3, "nearest stationary points")
-        nearest = lead(search, theta, limits, "nearest")
-        polished |= nearest_columns(nearest, theta)
-    slack = theorem_slack(search, led.theta)
+        polished |= nearest_columns(lead(search, theta, limits, "nearest"), theta)
     return {
         "gradients": gradients,
         "polished": polished,
-        "theorems_polished": slack,
+        "theorems_polished": theorem_slack(search, led.theta),
     }
 
 
@@ -234,5 +223,4 @@ def hidden_gram_norm_squared(theta: Tensor, x: Tensor, activation: str = "sigmoi
     r = tl.hidden_representation(theta, x, activation)
     if r.shape[-1] > r.shape[-2]:
         r = r.transpose(-2, -1)
-    gram = r.transpose(-2, -1) @ r
-    return gram.square().sum((-2, -1))
+    return (r.transpose(-2, -1) @ r).square().sum((-2, -1))

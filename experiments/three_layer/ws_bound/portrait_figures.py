@@ -44,8 +44,7 @@ def extremes(case: Case, side: str) -> Figure:
     grid = first_seed(case.rows("boundaries"))
     samples = first_seed(case.rows("samples"))
     lines = first_seed(case.rows("landscapes"))
-    range_of_directions = Normalize(1, lines["direction"].max())
-    directions = ScalarMappable(range_of_directions, colormaps["cividis"])
+    directions = ScalarMappable(Normalize(1, lines["direction"].max()), colormaps["cividis"])
     for column, name in enumerate(points["point"]):
         _decision(axes[0, column], grid, samples, name)
         _loss_lines(axes[1, column], lines, name, directions)
@@ -87,8 +86,7 @@ def _decision(ax: Axes, grid: pd.DataFrame, samples: pd.DataFrame, name: str) ->
 def _loss_lines(ax: Axes, lines: pd.DataFrame, name: str, colours: ScalarMappable) -> None:
     by_direction = list(lines.groupby("direction", sort=True))
     for direction, rows in reversed(by_direction):
-        colour = colours.to_rgba(direction)
-        look: Look = {"color": colour, "linewidth": 1}
+        look: Look = {"color": colours.to_rgba(direction), "linewidth": 1}
         if direction == 1:
             look = {"color": "black", "linewidth": 2, "linestyle": "--", "label": "along $u_1$"}
         ax.plot(rows["alpha"], rows[name], **look)
@@ -109,8 +107,7 @@ def dynamics(cases: Sequence[Case]) -> Figure:
         side, case = key
         rows = chosen(first_seed(case.rows("trajectories")), point=f"{side}_1")
         for column, name in names.items():
-            look_of_line = line(column.replace("max", "1"))
-            ax.plot(rows["step"], rows[column], label=name, **look_of_line)
+            ax.plot(rows["step"], rows[column], label=name, **line(column.replace("max", "1")))
         look: Look = {
             "color": "0.5",
             "linewidth": 1,
@@ -141,8 +138,7 @@ def hessian(case: Case) -> Figure:
     """
     experiment = case.experiment
     every = case.rows("hessian_entries")
-    difference = every["analytic"] - every["numerical"]
-    every = every.assign(difference=difference)
+    every = every.assign(difference=every["analytic"] - every["numerical"])
     rows = chosen(first_seed(every), point="sharpest_1")
     parts = {
         "analytic": "analytic Hessian $H$",
@@ -169,11 +165,9 @@ def hessian(case: Case) -> Figure:
     draw.log_axis(ax, "both")
     ax.set_xlabel("|entry of the analytic Hessian|")
     ax.set_ylabel("|analytic − numerical|")
-    computed = case.rows("critical_points", experiment.portrait_hidden)
-    ours = computed["hessian_error"].mean()
+    ours = case.rows("critical_points", experiment.portrait_hidden)["hessian_error"].mean()
     theirs = printed_number("ws_bound", metric="hessian_error_mean")
-    distinct = every[["seed", "point"]].drop_duplicates()
-    points = len(distinct)
+    points = len(every[["seed", "point"]].drop_duplicates())
     draw.note(
         figure,
         f"(a) to (c): the sharpest point of the first data set; (d): {points} points of all data "
@@ -185,8 +179,7 @@ def hessian(case: Case) -> Figure:
         f"{experiment.difference_step:g}",
     )
     draw.note(figure, f"the paper's {theirs:.2e}, step not printed")
-    letters = [*parts.values(), "difference of every entry"]
-    draw.letter(axes, letters)
+    draw.letter(axes, [*parts.values(), "difference of every entry"])
     return figure
 
 
@@ -196,17 +189,14 @@ def critical_points(case: Case) -> Figure:
     """
     figure, axes = draw.new_figure(2, 2, width=draw.WIDEST, height=6.6)
     axes[0, 1].remove()
-    grid = axes[0, 0].get_gridspec()
-    axes[0, 0].set_subplotspec(grid[0, :])
+    axes[0, 0].set_subplotspec(axes[0, 0].get_gridspec()[0, :])
     _kinds(axes[0, 0], case.tables)
     gradients, bounds = axes[1]
     narrow = case.experiment.portrait_hidden
     keys = ["seed", "start"]
     after = case.rows("polished", narrow)
-    searched = case.rows("gradients", narrow)
-    left = searched.merge(after[keys], on=keys)
-    colour = STYLES.colour(case.protocol)
-    gradients.hist(left["gradient"], bins=40, color=colour)
+    left = case.rows("gradients", narrow).merge(after[keys], on=keys)
+    gradients.hist(left["gradient"], bins=40, color=STYLES.colour(case.protocol))
     gradients.set_xlabel(r"$\|\nabla L\|$ where the search stops")
     gradients.set_ylabel("points, all data sets")
     before = case.rows("critical_points", narrow)[[*keys, "lambda_sup"]]
@@ -222,8 +212,7 @@ def critical_points(case: Case) -> Figure:
     rank = stopped.corr(both["lambda_sup"], method="spearman")
     draw.note(figure, f"all data sets; (b), (c): {case.title}, N = {narrow}; line in (c): equality")
     titles = ["where the points lead downhill", "gradient left by the stop rule"]
-    places = [axes[0, 0], gradients, bounds]
-    draw.letter(places, [*titles, f"rank correlation {rank:.2f}"])
+    draw.letter([axes[0, 0], gradients, bounds], [*titles, f"rank correlation {rank:.2f}"])
     return figure
 
 
@@ -245,8 +234,7 @@ def _kinds(ax: Axes, tables: Tables) -> None:
     looks = zip(KINDS, COLOURS, HATCHES, strict=False)
     for kind, colour, hatch in looks:
         look: Look = {"color": colour, "alpha": 0.8, "hatch": hatch}
-        values = table.loc[kind]
-        ax.barh(list(table), values, left=left, label=kind, **look)
+        ax.barh(list(table), table.loc[kind], left=left, label=kind, **look)
         left = left + table.loc[kind]
     ax.invert_yaxis()
     ax.set_xlim(0, 1)
@@ -260,8 +248,7 @@ def draws(tables: Tables) -> Figure:
     draw of data and starts; black: their mean with its 95 % interval.
     """
     rows = tables["draws"]
-    gain = rows["f1_low"] - rows["f1_high"]
-    rows = rows.assign(gain=gain)
+    rows = rows.assign(gain=rows["f1_low"] - rows["f1_high"])
     stages = {"stopped": "where the search stops", "polished": "where it leads downhill"}
 
     def panel(ax: Axes, size: int) -> None:
@@ -269,11 +256,9 @@ def draws(tables: Tables) -> Figure:
             of_stage = chosen(rows, stage=stage, test_samples=size)
             values_with_mean(ax, of_stage["gain"].dropna(), place, STYLES.colour("low"))
         ax.axhline(0, color="black", linewidth=1)
-        places = range(len(stages))
-        ax.set_xticks(places, list(stages.values()))
+        ax.set_xticks(range(len(stages)), list(stages.values()))
         ax.set_xlim(-0.5, len(stages) - 0.5)
 
-    sizes = sorted(rows["test_samples"].unique())
-    titles = {size: f"{size} test samples" for size in sizes}
+    titles = {size: f"{size} test samples" for size in sorted(rows["test_samples"].unique())}
     y = "difference in macro F1,\nlow − high bound"
     return draw.panels(titles, panel, y=y, sharey=False, legend_columns=0, width=8.0, height=3.2)

@@ -45,8 +45,7 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
     tables["hessian_entries"] = hessian_entries(search, chosen, experiment.entry_points, step)
     tables["traces"] = numerical_traces(search, step)
     x = search.x
-    labels = search.q.to(torch.int64)
-    samples: dict[str, Any] = {"x1": x[:, 0], "x2": x[:, 1], "label": labels}
+    samples: dict[str, Any] = {"x1": x[:, 0], "x2": x[:, 1], "label": search.q.to(torch.int64)}
     tables["samples"] = samples
     tables["activations"] = activation_curve(search.activation)
     return tables
@@ -85,7 +84,6 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
             continue
         steps = int(search.ends.steps[start])
         first = search.starts[start : start + 1]
-        every = max(1, steps // points)
         result = descend(
             first,
             search.direction,
@@ -93,11 +91,10 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
             max_steps=search.steps,
             stop_ratios=(search.ratio,),
             record=(0,),
-            record_every=every,
+            record_every=max(1, steps // points),
         )
         path = result.trajectories[0]
-        where = {"point": name, "step": path.steps}
-        tables.append(where | search.curvature(path.theta))
+        tables.append({"point": name, "step": path.steps} | search.curvature(path.theta))
     return stack(tables)
 
 
@@ -112,17 +109,14 @@ def landscapes(
     steps = 2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)
     alpha = half_range * steps / (points - 1)
     dimension = search.starts.shape[1]
-    directions = torch.arange(1, dimension + 1)
     table = {
-        "direction": directions.repeat_interleave(points),
+        "direction": torch.arange(1, dimension + 1).repeat_interleave(points),
         "alpha": alpha.repeat(dimension),
     }
     for name, start in chosen.items():
         theta = search.ends.theta[start]
-        decomposition = torch.linalg.eigh(search.hessian(theta))
-        vectors = decomposition.eigenvectors
-        by_eigenvalue = vectors.t().flip(0)
-        falling = by_eigenvalue[:, None, :]
+        vectors = torch.linalg.eigh(search.hessian(theta)).eigenvectors
+        falling = vectors.t().flip(0)[:, None, :]
         lines = theta + alpha[:, None] * falling
         table[name] = _rounded(search.loss(lines.flatten(0, 1)), LOSS_GRAIN)
     return table
@@ -137,10 +131,8 @@ def boundaries(search: Search, chosen: dict[str, int], step: float) -> dict[str,
     """
     x = search.x
     inputs = x.shape[1]
-    lowest = x.min() - MARGIN
-    low = float(lowest.floor())
-    highest = x.max() + MARGIN
-    high = float(highest.ceil())
+    low = float((x.min() - MARGIN).floor())
+    high = float((x.max() + MARGIN).ceil())
     line = torch.arange(low, high + step / 2, step, dtype=x.dtype)
     plane = torch.cartesian_prod(line, line)
     grid = torch.zeros(len(plane), inputs, dtype=x.dtype)
@@ -166,8 +158,7 @@ def hessian_entries(
     """
     every = max(1, len(chosen) // count)
     names = list(chosen)[::every][:count]
-    starts = [chosen[name] for name in names]
-    theta = search.ends.theta[starts]
+    theta = search.ends.theta[[chosen[name] for name in names]]
     dimension = theta.shape[1]
     index = torch.arange(dimension)
     rows = index.repeat_interleave(dimension)
@@ -199,8 +190,7 @@ def numerical_traces(search: Search, step: float) -> dict[str, Any]:
 def activation_curve(activation: str) -> dict[str, Any]:
     """f, f' and f'' on [−5, 5] (WS bound, Fig. 13)."""
     y = torch.linspace(-5, 5, 81, dtype=torch.float64)
-    function = tl.get_activation(activation)
-    value, slope, bend = function.derivatives(y, 2)
+    value, slope, bend = tl.get_activation(activation).derivatives(y, 2)
     return {"y": y, "f": value, "f_slope": slope, "f_bend": bend}
 
 

@@ -86,8 +86,7 @@ class WsBoundAnalysis(Study):
     def figures(self) -> Figures:
         """The counterpart of every figure of the paper that the stored tables allow, and where the
         searches lead."""
-        of_paper = cases(self, paper_only=True)
-        paper = [case for case in of_paper if len(case.points)]
+        paper = [case for case in cases(self, paper_only=True) if len(case.points)]
         at_narrow = [case for case in paper if len(case.narrow)]
         widths = {self.experiment.portrait_hidden, self.experiment.compared_hidden}
         at_both = [case for case in at_narrow if widths <= set(case.points["hidden"])]
@@ -109,8 +108,7 @@ class WsBoundAnalysis(Study):
             for name, (place, make) in makers.items():
                 found[name] = _of_points(redraws(place, make, at_narrow), at_narrow, hidden=narrow)
         found |= self._portraits(paper)
-        polished = analysis.polished_cases(self)
-        led = [case for case in polished if len(case.rows("critical_points"))]
+        led = [case for case in analysis.polished_cases(self) if len(case.rows("critical_points"))]
         if led:
             points = redraws("", portrait_figures.critical_points, led[0])
             found["critical_points"] = replace(points, cells={"part": ["search", "polish"]})

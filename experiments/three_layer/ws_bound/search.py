@@ -65,8 +65,7 @@ class Search(Network):
     def limits(self, experiment: WsBound) -> Limits:
         """When polishing its ends ends."""
         rounding = experiment.to_rounding.get(self.activation, 0)
-        dimension = self.starts.shape[1]
-        return Limits.of(experiment, dimension, rounding)
+        return Limits.of(experiment, self.starts.shape[1], rounding)
 
 
 def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
@@ -98,13 +97,12 @@ def search_from(
     dimension = tl.parameter_count(x.shape[1], protocol.hidden)
     starts = uniform(training.starts, dimension, training.half_range, generator)
     network = Network(x, q, activation=protocol.activation)
-    ends = network.descended(starts, protocol.rate, training.steps, protocol.ratio)
     return Search(
         x=x,
         q=q,
         steps=training.steps,
         test=test,
         starts=starts,
-        ends=ends,
+        ends=network.descended(starts, protocol.rate, training.steps, protocol.ratio),
         **protocol._asdict(),
     )

@@ -196,8 +196,7 @@ class WsBound(ThreeLayerStudy):
             for search in filter(self._polished, searches):
                 about: dict[str, c.Scalar] = {"part": "polish", "further": self.further_steps}
                 factor = 2.5
-                of_search = str(search.params["activation"])
-                steps = self.to_rounding.get(of_search, 0)
+                steps = self.to_rounding.get(str(search.params["activation"]), 0)
                 if steps:
                     about["to_rounding"] = steps
                     factor = 4
@@ -206,8 +205,7 @@ class WsBound(ThreeLayerStudy):
         if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
             about = {"part": "draws", "further": self.further_steps}
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
-            cell_of_draws = c.Cell(about, round(seconds, 2), 0.35)
-            cells.append(cell_of_draws)
+            cells.append(c.Cell(about, round(seconds, 2), 0.35))
         if "penalty" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
             seconds = self._seconds("sigmoid", self.portrait_hidden)
             for weight in self.penalty:
@@ -242,8 +240,7 @@ class WsBound(ThreeLayerStudy):
 
     def _seconds(self, activation: str, hidden: int) -> float:
         starts = self.training.starts / 500 * self.dataset.train / 50
-        steps = self.training.steps / 10_000
-        of_start = 1.5 + steps * COST[activation] * hidden
+        of_start = 1.5 + self.training.steps / 10_000 * COST[activation] * hidden
         return round(0.3 + starts * of_start, 2)
 
     def ratio(self, cell: c.Cell) -> float:

@@ -41,11 +41,9 @@ def theorem_slack(network: Network, points: Tensor) -> dict[str, Any]:
     tiny = torch.finfo(points.dtype).tiny
     for theta in points.split(CHUNK):
         for name, value, bound in _inequalities(network, theta):
-            larger = torch.maximum(value.abs(), bound.abs())
-            size = larger.clamp(min=tiny)
+            size = torch.maximum(value.abs(), bound.abs()).clamp(min=tiny)
             slack = (bound - value) / size
-            infinite = torch.isinf(bound)
-            slack = torch.where(infinite, 1.0, slack)
+            slack = torch.where(torch.isinf(bound), 1.0, slack)
             slacks.setdefault(name, []).append(slack)
     rows = []
     for name, parts in slacks.items():
@@ -56,8 +54,7 @@ def theorem_slack(network: Network, points: Tensor) -> dict[str, Any]:
             least = float(slack.min())
             middle = float(slack.median())
         rows.append((name, len(slack), holding, least, middle))
-    names = ("inequality", "points", "holding", "slack_min", "slack_median")
-    return columns(names, rows)
+    return columns(("inequality", "points", "holding", "slack_min", "slack_median"), rows)
 
 
 def _inequalities(network: Network, theta: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -67,20 +64,17 @@ def _inequalities(network: Network, theta: Tensor) -> Iterator[tuple[str, Tensor
     trace, square = tl.traces(theta, *network.args)
     ww, vv = tl.trace_parts(theta, *network.args)
     dimension = theta.shape[-1]
-    inputs = x.shape[1]
-    units = (dimension - 1) // (inputs + 2)
+    units = (dimension - 1) // (x.shape[1] + 2)
     constant = trace_vv_bound(len(x), units, network.activation)
     yield "Theorem 1", spectrum[:, -1], network.bound(theta)
-    lower = tl.lower_bound(theta, *network.args)
-    yield "lower bound", -spectrum[:, 0], -lower
+    yield "lower bound", -spectrum[:, 0], -tl.lower_bound(theta, *network.args)
     yield "Theorem 3", vv, torch.full_like(vv, constant)
     yield "Theorem 4", ww, trace_ww_bound(theta, x, network.activation)
     yield "Theorem 6", square, trace_of_square_bound(theta, *network.args)
     yield "Prop. 8, left", trace.square() / dimension, square
     smallest = -SEMIDEFINITE * spectrum[:, -1]
     definite = spectrum[:, 0] >= smallest
-    squared = trace[definite].square()
-    yield "Prop. 8, right", square[definite], squared
+    yield "Prop. 8, right", square[definite], trace[definite].square()
 
 
 def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]:
@@ -94,10 +88,8 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
     rows = []
 
     def add(case: str, condition: int, hessian: Tensor, bound: Tensor) -> None:
-        eigenvalues = torch.linalg.eigvalsh(hessian)
-        largest = float(eigenvalues[-1])
-        row = (case, condition, hessian.shape[-1], largest, float(bound))
-        rows.append(row)
+        largest = float(torch.linalg.eigvalsh(hessian)[-1])
+        rows.append((case, condition, hessian.shape[-1], largest, float(bound)))
 
     dimension = search.starts.shape[1]
     rest = torch.rand(dimension - 1, dtype=search.x.dtype, generator=generator)
@@ -107,10 +99,8 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
         ("spectrum (λ, c, …, c)", 0, 0 * rest + 0.5),
         ("spectrum (λ, random)", 0, rest),
     ):
-        spectrum = torch.cat([largest, others])
-        matrix = _with_spectrum(spectrum, generator)
-        square = matrix.square().sum()
-        bound = wolkowicz_styan_upper(dimension, matrix.trace(), square)
+        matrix = _with_spectrum(torch.cat([largest, others]), generator)
+        bound = wolkowicz_styan_upper(dimension, matrix.trace(), matrix.square().sum())
         add(case, condition, matrix, bound)
     theta = torch.randn(dimension, dtype=search.x.dtype, generator=generator)
     for case, condition, copies, soft in (
@@ -118,16 +108,13 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
         ("network, copies of one sample, q = p", 1, len(search.x), True),
         ("network, one sample, hard label", 0, 1, False),
     ):
-        first_input = search.x[:1]
-        x = first_input.expand(copies, -1).contiguous()
-        first_label = search.q[:1]
-        q = first_label.expand(copies).contiguous()
+        x = search.x[:1].expand(copies, -1).contiguous()
+        q = search.q[:1].expand(copies).contiguous()
         if soft:
             q = tl.predict(theta, x, search.activation)
         network = Network(x, q, activation=search.activation)
         add(case, condition, network.hessian(theta), network.bound(theta))
-    names = ("case", "condition", "dimension", "lambda_max", "lambda_sup")
-    return columns(names, rows)
+    return columns(("case", "condition", "dimension", "lambda_max", "lambda_sup"), rows)
 
 
 def _with_spectrum(eigenvalues: Tensor, generator: torch.Generator) -> Tensor:
@@ -153,8 +140,7 @@ def vanishing_error(search: Search) -> dict[str, Any]:
     if len(search.unique):
         flattest = search.ranked[-1]
         theta = search.ends.theta[flattest]
-    parts = tl.split(theta, x.shape[1])
-    W, V = (part.clone() for part in parts)
+    W, V = (part.clone() for part in tl.split(theta, x.shape[1]))
     units = len(W)
     rows = []
     for path, smallest in SMALLEST.items():
@@ -163,14 +149,12 @@ def vanishing_error(search: Search) -> dict[str, Any]:
                 break
             W[:2] = 0
             V[1:3] = 0
-        probability = tl.predict(tl.join(W, V), x, activation)
-        decisions = probability > 0.5
+        decisions = tl.predict(tl.join(W, V), x, activation) > 0.5
         q = decisions.to(theta.dtype)
         network = Network(x, q, activation=activation)
         for scale in SCALES:
             point = tl.join(W, scale * V)
-            miss = tl.predict(point, x, activation) - q
-            error = miss.abs().max()
+            error = (tl.predict(point, x, activation) - q).abs().max()
             if error < smallest:
                 break
             if path == "cancelling":
@@ -178,10 +162,8 @@ def vanishing_error(search: Search) -> dict[str, Any]:
                 point[-units + 1] = -error.rsqrt()
             bound = float(network.bound(point))
             largest = float(network.spectrum(point)[-1])
-            row = (path, scale, float(error), bound, largest)
-            rows.append(row)
-    names = ("path", "scale", "error_max", "lambda_sup", "lambda_max")
-    return columns(names, rows)
+            rows.append((path, scale, float(error), bound, largest))
+    return columns(("path", "scale", "error_max", "lambda_sup", "lambda_max"), rows)
 
 
 def trace_vv_bound(samples: int, hidden_width: int, activation: str = "sigmoid") -> float:
@@ -199,14 +181,10 @@ def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Ten
     bound.
     """
     constants = tl.get_activation(activation)
-    output_weights = tl.split(theta, x.shape[1]).V
-    weights = output_weights[..., 1:]
-    squares = weights.square().sum(-1)
-    by_square = constants.sup_slope**2 / 4 * squares
-    moduli = weights.abs().sum(-1)
-    scale = by_square + constants.sup_bend * moduli
-    inputs = x.square().sum()
-    return scale * (x.shape[0] + inputs)
+    weights = tl.split(theta, x.shape[1]).V[..., 1:]
+    by_square = constants.sup_slope**2 / 4 * weights.square().sum(-1)
+    scale = by_square + constants.sup_bend * weights.abs().sum(-1)
+    return scale * (x.shape[0] + x.square().sum())
 
 
 def trace_of_square_bound(
@@ -219,9 +197,7 @@ def trace_of_square_bound(
     phi, psi, _ = double_sum_terms(state)
     r = state.hidden[0]
     both = (-2, -1)
-    products = state.inputs.t() @ state.inputs
-    kernel = products.square().sum()
-    gram = 1 + r.transpose(-2, -1) @ r
-    hidden = gram.square().sum(both)
+    kernel = (state.inputs.t() @ state.inputs).square().sum()
+    hidden = (1 + r.transpose(-2, -1) @ r).square().sum(both)
     by_kernel = (1 + phi.amax(both)) * kernel
     return psi.square().sum(both) + by_kernel + hidden / 16

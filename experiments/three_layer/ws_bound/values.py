@@ -105,8 +105,7 @@ def kinds(rows: pd.DataFrame) -> str:
 def points_of(c: Case) -> pd.DataFrame:
     """The points of the width that most figures show."""
     rows = c.narrow
-    ratio = rows["lambda_sup"] / rows["lambda_max"]
-    rows = rows.assign(ratio=ratio, polished=c.polished)
+    rows = rows.assign(ratio=rows["lambda_sup"] / rows["lambda_max"], polished=c.polished)
     if c.polished:
         return rows
     return rows.assign(degeneracy=rows["lambda_max"] ** 2 / rows["trace_of_square"])
@@ -157,8 +156,7 @@ def sharp_points(table: pd.DataFrame, weights: Iterable[float], level: float) ->
     bounds = table.groupby(["seed", "penalty"])["lambda_sup"].quantile(level).unstack()
     parts = []
     for weight in weights:
-        ratio = bounds[weight] / bounds[0.0]
-        parts.append(ratio.reset_index(name="ratio").assign(weight=weight))
+        parts.append((bounds[weight] / bounds[0.0]).reset_index(name="ratio").assign(weight=weight))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
@@ -239,8 +237,7 @@ def largest_rise(rows: pd.DataFrame, column: str) -> float:
     """L(θ* + α u_d) − L(θ*) at the ends of the lines, the largest over directions and sides."""
     reach = rows["alpha"].abs().max()
     middle = rows["alpha"].abs().min()
-    distance = rows["alpha"].abs()
-    ends = rows.loc[distance == reach, column].max()
+    ends = rows.loc[rows["alpha"].abs() == reach, column].max()
     inner = rows.loc[rows["alpha"].abs() == middle, column]
     return float(ends - inner.mean())
 
@@ -252,8 +249,7 @@ def boundary_length(rows: pd.DataFrame, column: str) -> float:
     grid = rows.pivot(index="x2", columns="x1", values=column)
     columns = grid.columns
     step = float(columns[1] - columns[0])
-    values = grid.to_numpy(float, copy=True)
-    return step * float(contour_length(torch.from_numpy(values)))
+    return step * float(contour_length(torch.from_numpy(grid.to_numpy(float, copy=True))))
 
 
 # ------------------------------------------------------------------ without a draw of data
