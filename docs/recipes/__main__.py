@@ -81,8 +81,7 @@ def make(script: Path) -> None:
         drawn = Path(folder) / "recipe.png"
         if drawn.exists():
             shutil.copyfile(drawn, script.with_suffix(".png"))
-        text = page(script, output, drawn.exists())
-        script.with_suffix(".md").write_text(text, encoding="utf-8")
+        script.with_suffix(".md").write_text(page(script, output, drawn.exists()), encoding="utf-8")
 
 
 def main(names: list[str]) -> int:
