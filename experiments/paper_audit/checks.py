@@ -135,8 +135,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     if not expected.numel():
         return 0.0
     scale = float(expected.abs().max())
-    difference = (found - expected).abs()
-    error = float(difference.max()) / (scale if scale > 1e-12 else 1.0)
+    error = float((found - expected).abs().max()) / (scale if scale > 1e-12 else 1.0)
     return math.inf if math.isnan(error) else error
 
 
@@ -224,8 +223,7 @@ def equality(
             better = corrected(case)
             of_corrected = error(better, truth)
             right = digits(better)
-        witness = worked(str(case), shown, right, digits(truth))
-        tally.add(of_printed, of_corrected, witness)
+        tally.add(of_printed, of_corrected, worked(str(case), shown, right, digits(truth)))
     return tally.outcome()
 
 
@@ -256,8 +254,7 @@ def worst(
         if corrected is not None:
             of_corrected = corrected(case)
             right = f"{of_corrected:.2g}"
-        witness = worked(describe(case), f"{error:.3g}", right, "0")
-        tally.add(error, of_corrected, witness)
+        tally.add(error, of_corrected, worked(describe(case), f"{error:.3g}", right, "0"))
     return tally.outcome()
 
 
@@ -277,8 +274,7 @@ def outcome_of(steps: Steps, instances: int | None = None, tolerance: float = TO
     errors = list(collected())
     count = len(errors) if instances is None else instances
     if not isinstance(errors[0], tuple):
-        largest = max(errors)
-        return Outcome(largest, None, count, witness, tolerance)
+        return Outcome(max(errors), None, count, witness, tolerance)
     printed, corrected = zip(*errors, strict=True)
     return Outcome(max(printed), max(corrected), count, witness, tolerance)
 
@@ -330,12 +326,11 @@ def strongest(*outcomes: Outcome) -> Outcome:
     """Several checks of one clause as one: the largest errors, all instances, the first witness."""
     right = [o.corrected for o in outcomes if o.corrected is not None]
     witnesses = [o.witness for o in outcomes if o.witness]
-    mean = sum(o.mean for o in outcomes) / len(outcomes)
     return Outcome(
         printed=max(o.printed for o in outcomes),
         corrected=max(right, default=None),
         instances=sum(o.instances for o in outcomes),
         witness=next(iter(witnesses), None),
         tolerance=max(o.tolerance for o in outcomes),
-        mean=mean,
+        mean=sum(o.mean for o in outcomes) / len(outcomes),
     )

@@ -99,8 +99,7 @@ def corrections(key: str) -> Corrections:
     ValueError
         Where an entry of classes A to C applies to a member and nothing tries it, or the reverse.
     """
-    module = import_module(f"{__package__}.{key}.corrections")
-    registered: Corrections = module.CORRECTIONS
+    registered: Corrections = import_module(f"{__package__}.{key}.corrections").CORRECTIONS
     applying = set()
     for erratum in errata(key)["erratum"]:
         if erratum["kind"] in CLASSES and scope(key, erratum).inside:

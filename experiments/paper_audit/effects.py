@@ -47,8 +47,7 @@ def share(case: t.Case, error: t.Expression) -> Numbers:
     for seed in range(SEEDS):
         indices = t.indices(TOKENS, WIDTH, case, seed)
         for k in indices:
-            matrices = t.instance(TOKENS, WIDTH, seed)
-            terms = t.Terms(*matrices, k)
+            terms = t.Terms(*t.instance(TOKENS, WIDTH, seed), k)
             off += float(error(terms)) ** 2
             whole += float(t.second_derivative(terms)) ** 2
     return {"share": float((off / whole) ** 0.5)}
@@ -71,15 +70,12 @@ def starts_of_recovery() -> Numbers:
 
 def factor_of_gradient() -> Numbers:
     """‖∇L‖ by automatic differentiation over ‖Σ c ∇c‖."""
-    matrices = t.instance(TOKENS, WIDTH)
-    x, w, v, b = (m.unsqueeze(0) for m in matrices)
+    x, w, v, b = (m.unsqueeze(0) for m in t.instance(TOKENS, WIDTH))
     point = x[0].clone().requires_grad_()
     residual = att.outputs(point.unsqueeze(0), w, v)[0] - b[0]
     exact = torch.autograd.grad(residual.square().sum(), point, retain_graph=True)[0]
-    weights = residual.detach()
-    printed = torch.autograd.grad(residual, point, weights)[0]
-    ratio = exact.norm() / printed.norm()
-    return {"ratio": float(ratio)}
+    printed = torch.autograd.grad(residual, point, residual.detach())[0]
+    return {"ratio": float(exact.norm() / printed.norm())}
 
 
 z_error = t.f00 * (t.w2 * (t.y10 - t.z1) + t.w21) - t.f02 * (t.w2 * (t.y12 - t.z1) + t.w21)
@@ -118,10 +114,8 @@ PAIRS = (("q", "k"), ("q", "v"), ("k", "v"))
 
 def largest_pair(seed: int) -> tuple[str, str]:
     """Which of the three mixed pairs has the largest tensor part in Exp. 5's untrained network."""
-    context = Context(seed=seed)
-    data = load_attention(AttentionData(streams="published"), context).validation
-    model = AttentionModel(initial="published")
-    network = build(model.network(), seed)
+    data = load_attention(AttentionData(streams="published"), Context(seed=seed)).validation
+    network = build(AttentionModel(initial="published").network(), seed)
     graph = network.eval().to_dag("mse")
     blocks = split_blocks(graph, data.inputs[:64], data.targets[:64], ("q", "k", "v"))
     sizes = [float(blocks.tensor[pair].norm()) for pair in PAIRS]
@@ -159,10 +153,8 @@ def gap_of_equation_2() -> Numbers:
         whole = by_seed[seed]
         diagonal = [row for row in whole if row["v"] == row["w"]]
         gauss_newton = sum(numbers(whole, "frob_gn"))
-        tensor = sum(numbers(whole, "frob_tensor"))
-        right.append(tensor / gauss_newton)
-        tensor_of_diagonal = sum(numbers(diagonal, "frob_tensor"))
-        printed.append(tensor_of_diagonal / gauss_newton)
+        right.append(sum(numbers(whole, "frob_tensor")) / gauss_newton)
+        printed.append(sum(numbers(diagonal, "frob_tensor")) / gauss_newton)
     mean_right = sum(right) / len(right)
     mean_printed = sum(printed) / len(printed)
     return {"right": mean_right, "printed": mean_printed}
@@ -170,13 +162,11 @@ def gap_of_equation_2() -> Numbers:
 
 def counted_twice() -> Numbers:
     """‖Eq. 11‖ / ‖H[v,v]‖ of the first node of a linear chain as deep as Exp. 1's."""
-    widths = (2,) * (DEPTH + 1)
-    case = chain(0, nn.Identity, widths=widths, batch=1)
+    case = chain(0, nn.Identity, widths=(2,) * (DEPTH + 1), batch=1)
     e = first_example(case)
     first = case.dag.order[0]
     printed = paths.equation_11(e, first, first)
-    exact = e.blocks[first, first]
-    times = float(printed.norm() / exact.norm())
+    times = float(printed.norm() / e.blocks[first, first].norm())
     return {"depth": DEPTH, "times": times}
 
 
@@ -191,13 +181,12 @@ def stabilised() -> Numbers:
     far = [row for row in before if row["distance"] == str(DEPTH - 1)]
     near = [row for row in before if row["distance"] == "0"]
     layers = [lambda h: h + scaled * h] * DEPTH
-    kept = middle(far, "R") / middle(near, "R")
     return {
         "depth": DEPTH,
         "rho": rho,
         "allowed": scaled,
         "reached": transmitted(layers),
-        "kept": kept,
+        "kept": middle(far, "R") / middle(near, "R"),
     }
 
 
@@ -208,8 +197,7 @@ def described_share() -> Numbers:
     if not after:
         return {"share": math.nan}
     gauss_newton = sum(numbers(after, "gn"))
-    full = sum(numbers(after, "full"))
-    return {"share": gauss_newton / full}
+    return {"share": gauss_newton / sum(numbers(after, "full"))}
 
 
 NEURONS = 10
@@ -227,8 +215,7 @@ def bulk_vectors() -> Numbers:
         case = Linear(w, v, x, y)
         if float(case.d) < 0:
             errors.append(bulk_error(case, False))
-    share_of_draws = len(errors) / DRAWS
-    return {"share": share_of_draws, "error": median(errors) if errors else math.nan}
+    return {"share": len(errors) / DRAWS, "error": median(errors) if errors else math.nan}
 
 
 def outlier_vectors() -> Numbers:

@@ -25,8 +25,7 @@ def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Any]:
     source = str(cell.params["source"])
     if source == ZEROS:
         return {"zeros": zeros.rows()}
-    rows = check_all(clauses(source), ctx.progress)
-    return {"formulas": rows, "corrections": trials(source)}
+    return {"formulas": check_all(clauses(source), ctx.progress), "corrections": trials(source)}
 
 
 def check(clause: Clause) -> Row:
@@ -34,12 +33,11 @@ def check(clause: Clause) -> Row:
     outcome, status = _evaluated(clause)
     agreement = "not checked" if outcome is NOT_CHECKED else outcome.agreement
     corrected = math.nan if outcome.corrected is None else float(outcome.corrected)
-    judged = verdict(agreement, clause.kind, clause.uncounted, outcome.printed)
     return {
         "id": clause.id,
         "place": clause.place,
         "statement": clause.statement,
-        "verdict": judged,
+        "verdict": verdict(agreement, clause.kind, clause.uncounted, outcome.printed),
         "class": clause.kind,
         "agreement": agreement,
         "printed_error": float(outcome.printed),
@@ -127,8 +125,7 @@ def audit(arguments: Sequence[str]) -> int:
     if chosen:
         return 0
     message = f"audit: expected the id of a clause, found '{arguments[0]}'"
-    ids = [clause.id for _, clause in every]
-    nearest = difflib.get_close_matches(place, ids, 1, 0.3)
+    nearest = difflib.get_close_matches(place, [clause.id for _, clause in every], 1, 0.3)
     if nearest:
         message += f"; nearest is {nearest[0]}"
     return _mistake(message)

@@ -80,8 +80,7 @@ def verdict(agreement: str, kind: str, uncounted: str = "", printed: float = 0.0
 @cache
 def keys() -> tuple[str, ...]:
     """Names of the papers' packages, in alphabetical order; imports nothing."""
-    files = ROOM.glob("*/errata.toml")
-    return tuple(sorted(p.parent.name for p in files))
+    return tuple(sorted(p.parent.name for p in ROOM.glob("*/errata.toml")))
 
 
 @cache
@@ -107,8 +106,7 @@ def errata(key: str) -> dict[str, Any]:
 
 
 def _toml(key: str, name: str) -> dict[str, Any]:
-    file = ROOM / key / f"{name}.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return tomllib.loads((ROOM / key / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def read(key: str) -> tuple[Clause, ...]:
@@ -130,8 +128,7 @@ def read(key: str) -> tuple[Clause, ...]:
             for (name, hypothesis), check in module.CHECKS.without.items():
                 without.setdefault(name, {})[hypothesis] = check
     entries = _toml(key, "clauses")["clause"]
-    ids = {entry["id"] for entry in entries}
-    single = sorted(ids ^ set(checks))
+    single = sorted({entry["id"] for entry in entries} ^ set(checks))
     if single:
         raise ValueError(
             f"{key}/clauses.toml: expected one check for each clause, "
@@ -140,8 +137,7 @@ def read(key: str) -> tuple[Clause, ...]:
     kinds = {"": ""}
     for erratum in errata(key)["erratum"]:
         kinds[erratum["id"]] = erratum["kind"]
-    roots = {entry.get("root", "") for entry in entries}
-    stray = sorted(roots - set(kinds))
+    stray = sorted({entry.get("root", "") for entry in entries} - set(kinds))
     if stray:
         raise ValueError(
             f"{key}/errata.toml: expected entries for every root cause, found none for {stray}"
@@ -151,8 +147,7 @@ def read(key: str) -> tuple[Clause, ...]:
         name = entry["id"]
         kind = kinds[entry.get("root", "")]
         dropped = without.get(name, {})
-        clause = Clause(**entry, kind=kind, check=checks[name], without=dropped)
-        read_clauses.append(clause)
+        read_clauses.append(Clause(**entry, kind=kind, check=checks[name], without=dropped))
     return tuple(read_clauses)
 
 

@@ -43,8 +43,7 @@ class PaperAudit(c.Experiment):
     )
 
     def cells(self) -> Iterable[c.Cell]:
-        of_papers = {key: float(errata(key)["seconds"]) for key in keys()}
-        seconds = of_papers | {ZEROS: 10.0}
+        seconds = {key: float(errata(key)["seconds"]) for key in keys()} | {ZEROS: 10.0}
         return [
             c.Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()
         ]

@@ -34,14 +34,12 @@ def diagonal(*values: float) -> Tensor:
 
 def matrix(*rows: Sequence[Tensor]) -> Tensor:
     """A matrix of its entries, row by row."""
-    stacked = [torch.stack(list(row)) for row in rows]
-    return torch.stack(stacked)
+    return torch.stack([torch.stack(list(row)) for row in rows])
 
 
 def block_matrix(*rows: Sequence[Tensor]) -> Tensor:
     """A matrix of its blocks, row by row."""
-    joined = [torch.cat(list(row), dim=1) for row in rows]
-    return torch.cat(joined)
+    return torch.cat([torch.cat(list(row), dim=1) for row in rows])
 
 
 def kron(left: Tensor, right: Tensor) -> Tensor:

@@ -73,8 +73,7 @@ class Sample:
     def d(self, order: int) -> Tensor:
         """f^(order)(y), (N,)."""
         if order not in self.known:
-            function = derivative(self.name, order)
-            self.known[order] = function(self.y)
+            self.known[order] = derivative(self.name, order)(self.y)
         return self.known[order]
 
     @property
@@ -96,8 +95,7 @@ class Sample:
 
     def F0(self, order: int) -> Tensor:
         """F_0^(order)(y): a leading zero row, (N+1, N)."""
-        empty = zeros(1, len(self.y))
-        return torch.cat([empty, self.F(order)])
+        return torch.cat([zeros(1, len(self.y)), self.F(order)])
 
     @property
     def p(self) -> Tensor:
@@ -138,10 +136,8 @@ def evaluate(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Sample:
     hx = torch.cat([ones(1), x])
     weights = theta[: units * columns].reshape(columns, units)
     full = theta[units * columns :]
-    products = hx[:, None] * weights
-    y = products.sum(0)
-    activated = derivative(name, 0)(y)
-    z = full[0] + full[1:] @ activated
+    y = (hx[:, None] * weights).sum(0)
+    z = full[0] + full[1:] @ derivative(name, 0)(y)
     return Sample(hx, y, full[1:], full, z, q, name)
 
 
@@ -156,14 +152,12 @@ class Instance:
 
     @property
     def units(self) -> int:
-        inputs = self.x.shape[1]
-        return (len(self.theta) - 1) // (inputs + 2)
+        return (len(self.theta) - 1) // (self.x.shape[1] + 2)
 
     @property
     def count(self) -> int:
         """How many of theta's entries are w."""
-        inputs = self.x.shape[1]
-        return self.units * (inputs + 1)
+        return self.units * (self.x.shape[1] + 1)
 
     @property
     def w(self) -> slice:
@@ -177,8 +171,7 @@ class Instance:
 
     @property
     def samples(self) -> list[Sample]:
-        data = zip(self.x, self.q, strict=True)
-        return [evaluate(self.theta, x, q, self.name) for x, q in data]
+        return [evaluate(self.theta, x, q, self.name) for x, q in zip(self.x, self.q, strict=True)]
 
     @property
     def sizes(self) -> str:
@@ -197,8 +190,7 @@ class Instance:
 
     @property
     def hessian(self) -> Tensor:
-        of_gradient = jacrev(grad(loss))
-        return of_gradient(self.theta, self.x, self.q, self.name)
+        return jacrev(grad(loss))(self.theta, self.x, self.q, self.name)
 
     def jacobian(self, quantity: Callable[[Sample, Sample], Tensor], i: int, j: int) -> Tensor:
         """d quantity(sample i, sample j) / d theta in denominator layout: (D, *shape of the
@@ -209,14 +201,12 @@ class Instance:
             second = evaluate(theta, self.x[j], self.q[j], self.name)
             return quantity(first, second)
 
-        by_last = jacrev(function)(self.theta)
-        return by_last.movedim(-1, 0)
+        return jacrev(function)(self.theta).movedim(-1, 0)
 
 
 def loss(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Tensor:
     """L(theta) = Σ_i −q log p − (1 − q) log(1 − p)."""
-    logits = vmap(lambda row: evaluate(theta, row, q[0], name).z)
-    z = logits(x)
+    z = vmap(lambda row: evaluate(theta, row, q[0], name).z)(x)
     return torch.nn.functional.binary_cross_entropy_with_logits(z, q, reduction="sum")
 
 
@@ -242,8 +232,7 @@ def instances(
         count = inputs * units + 2 * units + 1
         theta = scale * gauss(generator, count)
         x = gauss(generator, samples, inputs)
-        parities = torch.arange(samples) % 2
-        q = parities.double()
+        q = (torch.arange(samples) % 2).double()
         for name in names:
             yield Instance(name, theta, x, q)
 

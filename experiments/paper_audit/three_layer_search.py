@@ -77,8 +77,7 @@ def flat(instance: Instance) -> Tensor:
 
 def moved(instance: Instance, z: Tensor) -> Instance:
     theta, x = z.split([len(instance.theta), instance.x.numel()])
-    inputs = x.view(instance.x.shape)
-    return Instance(instance.name, theta, inputs, instance.q)
+    return Instance(instance.name, theta, x.view(instance.x.shape), instance.q)
 
 
 def _witness(value: float, start: Instance) -> Worked | None:
@@ -93,10 +92,8 @@ def omega_range() -> Outcome:
 
     def excess(z: Tensor) -> float:
         p = torch.sigmoid(z)
-        product = (p * (1 - p)).prod()
-        omega = float(product)
+        omega = float((p * (1 - p)).prod())
         return max(-omega, omega - 1 / 16)
 
     starts = (real([0.1, -0.2]), real([2.0, -3.0]))
-    largest = max(checks.attack(excess, z) for z in starts)
-    return Outcome(largest, instances=160)
+    return Outcome(max(checks.attack(excess, z) for z in starts), instances=160)

@@ -125,8 +125,7 @@ def entries(expression: Expression) -> Expression:
         components = range(t.x.shape[0])
         rows = []
         for j1 in components:
-            row = [expression(with_components(t, j1, j2)) for j2 in components]
-            rows.append(torch.stack(row))
+            rows.append(torch.stack([expression(with_components(t, j1, j2)) for j2 in components]))
         return torch.stack(rows)
 
     return matrix
@@ -137,8 +136,7 @@ def form_check(printed: Printed, i: int) -> Outcome:
     correct = FORMS[i]
     if i not in printed:
         return compare(points(all_same), exact, correct)
-    reason = "factors that do not multiply"
-    return compare(points(all_same), exact, printed[i], correct, reason)
+    return compare(points(all_same), exact, printed[i], correct, "factors that do not multiply")
 
 
 for i in FORMS:

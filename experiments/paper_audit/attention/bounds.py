@@ -60,8 +60,7 @@ def draw(n: int, d: int, radius: float, draws: int = DRAWS, frobenius: bool = Fa
     for shape in shapes:
         raw = gauss(generator, draws, *shape)
         if frobenius:
-            sizes = raw.norm(dim=(-2, -1), keepdim=True)
-            scaled.append(radius * raw / sizes)
+            scaled.append(radius * raw / raw.norm(dim=(-2, -1), keepdim=True))
         else:
             scaled.append(scale_to_norm(raw, radius))
     signs = 2 * uniform(generator, draws, n, d) - 1
@@ -74,11 +73,9 @@ def measured(name: str, matrices: Matrices) -> Tensor:
     x, y, w, v, b = matrices
     if BOUNDS[name].over != "pair":
         return point_value(name, x, w, v, b)
-    numbers = torch.arange(len(x))[:, None, None]
-    even = numbers % 2 == 0
+    even = torch.arange(len(x))[:, None, None] % 2 == 0
     # half of the pairs far apart, half close together, never equal, also for n = d = 1
-    close = 0.99 * x + 0.005 * y
-    y = torch.where(even, close, 0.9 * y)
+    y = torch.where(even, 0.99 * x + 0.005 * y, 0.9 * y)
     return pair_value(name, x, y, w, v, b)
 
 
@@ -106,8 +103,7 @@ def _moved(matrices: Matrices, size: float, radius: float, generator: torch.Gene
     moved = []
     for old in matrices:
         noise = torch.randn(old.shape, generator=generator, dtype=old.dtype)
-        step = size * old.abs().mean()
-        moved.append(old + step * noise)
+        moved.append(old + size * old.abs().mean() * noise)
     *raw, b = moved
     scaled = [scale_to_norm(new, radius) for new in raw]
     largest = radius**2
@@ -126,8 +122,7 @@ def bound_check(name: str) -> Outcome:
         if radius == RADII[0]:
             value = max(value, climb(name, matrices, radius))
             count += STEPS * DRAWS
-        violation = value / limit(n, d, radius) - 1
-        worst = max(worst, violation)
+        worst = max(worst, value / limit(n, d, radius) - 1)
     return Outcome(worst, instances=count)
 
 
@@ -146,12 +141,10 @@ def mean_value_fact() -> Outcome:
     generator = seeded(0)
     a = gauss(generator, 100, 4, 4)
     x, y = gauss(generator, 2, 100, 4, 1).unbind(0)
-    difference = torch.tanh(a @ x) - torch.tanh(a @ y)
-    moved = difference.norm(dim=(-2, -1))
+    moved = (torch.tanh(a @ x) - torch.tanh(a @ y)).norm(dim=(-2, -1))
     distance = (x - y).norm(dim=(-2, -1))
     limit = spectral_norm(a) * distance
-    ratio = moved / limit
-    return Outcome(float(ratio.max()) - 1, instances=100)
+    return Outcome(float((moved / limit).max()) - 1, instances=100)
 
 
 @CHECKS.clause("attention.fact_h.2", instances=300)
@@ -160,13 +153,10 @@ def product_fact() -> Errors:
     generator = seeded(0)
     x = grid(0, 6, 200)
     for k in range(1, 7):
-        draws = uniform(generator, 2, 50, k, 1) * 2
-        size, phase = draws.unbind(0)
+        size, phase = (uniform(generator, 2, 50, k, 1) * 2).unbind(0)
         factors = 1 + size * torch.sin(x + phase)
-        slopes = factors.prod(-2).diff(dim=-1) / x.diff()
-        slope = slopes.abs().amax(-1)
-        products = (1 + size).prod(-2)
-        largest = products.squeeze(-1)
+        slope = (factors.prod(-2).diff(dim=-1) / x.diff()).abs().amax(-1)
+        largest = (1 + size).prod(-2).squeeze(-1)
         amplitude = size.amax((-2, -1))
         limit = 2 ** (k - 1) * amplitude * largest
         yield float((slope / limit).max()) - 1
@@ -196,8 +186,7 @@ def third_derivative(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
         f = torch.softmax(scores, 0)
         return f @ (moved.mT @ v[:, 0])
 
-    third = grad(grad(grad(output)))
-    return third(zeros(()))
+    return grad(grad(grad(output)))(zeros(()))
 
 
 def third_cumulants(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
@@ -239,14 +228,10 @@ def third_derivative_check() -> Outcome:
     for along, limit in directions():
         exact = third_derivative(*along)
         terms = third_cumulants(*along)
-        sum_of_moduli = terms.abs().sum()
-        size = float(sum_of_moduli.clamp_min(1e-3))
-        error = (exact - terms.sum()).abs()
-        errors.append(float(error) / size)
-        violation = float(exact.abs()) / limit - 1
-        excess.append(violation)
-    largest = max(*errors, *excess)
-    return Outcome(largest, instances=len(errors))
+        size = float(terms.abs().sum().clamp_min(1e-3))
+        errors.append(float((exact - terms.sum()).abs()) / size)
+        excess.append(float(exact.abs()) / limit - 1)
+    return Outcome(max(*errors, *excess), instances=len(errors))
 
 
 @CHECKS.clause("attention.h.9")

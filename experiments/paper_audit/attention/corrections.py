@@ -161,8 +161,7 @@ def second_derivatives(matrices: t.Matrices) -> Errors:
     (x, w, v, _), _ = admitted(matrices)
     hessians = att.output_hessians(x, w, v)
     largest = spectral_norm(token_blocks(hessians, x.shape[2])).amax((-2, -1))
-    excess = spectral_norm(hessians) - x.shape[2] * largest
-    yield float(excess.max())
+    yield float((spectral_norm(hessians) - x.shape[2] * largest).max())
 
 
 @CORRECTIONS.on(attention, "attention.i.1.terms")

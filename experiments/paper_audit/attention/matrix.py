@@ -121,8 +121,7 @@ def with_components(t: Terms, j1: int, j2: int) -> Terms:
 
 def table_sum(terms: dict[Place, Formula], table: int) -> Formula:
     """dC_table/dx_{i2,j2} in the case i0 = i1 = i2."""
-    chosen = [term for place, term in terms.items() if place[0] == table]
-    return total(chosen)
+    return total([term for place, term in terms.items() if place[0] == table])
 
 
 CHECKS["attention.c.9.part_1"] = by_x2(-s * f00 * w1, all_same, table_sum(PRINTED, 1))
@@ -160,8 +159,7 @@ def by_number(terms: dict[Place, Formula]) -> dict[int, Formula]:
     """D_i(X), i = 1..21, of Lemma C.14."""
     sums = {}
     for i, places in enumerate(C14, start=1):
-        of_entry = [terms[place] for place in places]
-        sums[i] = total(of_entry)
+        sums[i] = total([terms[place] for place in places])
     return sums
 
 

@@ -22,9 +22,7 @@ def one_sided() -> BothErrors:
     """Lemma G.2, Part 3 with b <= R^2 as Assumption G.1 prints it, and with |b| <= R^2."""
     for n, d, radius in GRID:
         x, _, w, v, b = draw(n, d, radius)
-        small_b = b - 9 * radius**2
-        of_small_b = att.residual(x, w, v, small_b)
-        far = of_small_b.abs().max()
+        far = att.residual(x, w, v, b - 9 * radius**2).abs().max()
         near = att.residual(x, w, v, b).abs().max()
         limit = 2 * radius**2
         printed = float(far) / limit - 1
@@ -50,8 +48,7 @@ def modulus_of_means() -> Outcome:
     x = real([[0.0, entry, -entry]])
 
     def mean(first: Tensor) -> Tensor:
-        others = x[:, 1:]
-        moved = torch.cat([first.view(1, 1), others], 1)
+        moved = torch.cat([first.view(1, 1), x[:, 1:]], 1)
         keys = moved.mT @ w
         scores = keys @ moved[:, 0]
         f = torch.softmax(scores, 0)
@@ -77,8 +74,7 @@ def columns_as_norm() -> BothErrors:
         x, _, w, _, _ = draw(n, d, radius)
         jacobian = attention_jacobian(x, w)  # (..., i0, p, n d)
         operator = spectral_norm(jacobian)
-        norms_of_columns = jacobian.norm(dim=-2)
-        ratio = operator / norms_of_columns.amax(-1).clamp_min(1e-12)
+        ratio = operator / jacobian.norm(dim=-2).amax(-1).clamp_min(1e-12)
         printed = float(ratio.max()) - 1
         corrected = float(operator.max()) / radius**2 - 1
         yield printed, corrected
@@ -95,8 +91,7 @@ def columns_as_norm() -> BothErrors:
 def token_blocks(matrix: Tensor, n: int) -> Tensor:
     """The n × n blocks (…, i1, i2, j1, j2) of (…, n d, n d)."""
     d = matrix.shape[-1] // n
-    by_rows = matrix.unflatten(-1, (n, d))
-    return by_rows.unflatten(-3, (n, d)).transpose(-3, -2)
+    return matrix.unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
 
 
 @CHECKS.clause("attention.i.1.order")
@@ -109,13 +104,9 @@ def block_symmetry() -> Outcome:
     for n, d in SIZES:
         x, _, w, v, _ = draw(n, d, RADII[0], 3)
         blocks = token_blocks(att.output_hessians(x, w, v), n)
-        skew_part = blocks - blocks.mT
-        difference = skew_part.norm(dim=(-2, -1))
-        skew = difference / blocks.norm().clamp_min(1e-12)
-        diagonal = torch.eye(n, dtype=torch.bool)
-        same_token = diagonal.expand(skew.shape)
-        largest_skew = skew[same_token].max()
-        corrected.append(float(largest_skew))
+        skew = (blocks - blocks.mT).norm(dim=(-2, -1)) / blocks.norm().clamp_min(1e-12)
+        same_token = torch.eye(n, dtype=torch.bool).expand(skew.shape)
+        corrected.append(float(skew[same_token].max()))
         if n == 1:
             continue
         largest = float(skew[~same_token].max())
@@ -139,16 +130,14 @@ def blocks_bound_matrix() -> BothErrors:
     all_ones = ones(1, 2, 2)
     cases = [(2, all_ones)]
     for n in (2, 3, 4):
-        raw_blocks = gauss(generator, 50, 2 * n, 2 * n)
-        cases.append((n, raw_blocks))
+        cases.append((n, gauss(generator, 50, 2 * n, 2 * n)))
     for n, raw in cases:
         matrix = raw + raw.mT
         largest_block = spectral_norm(token_blocks(matrix, n)).amax((-2, -1))
         ratio = spectral_norm(matrix) / largest_block
         printed = float(ratio.max()) - 1
         yield printed, float((ratio / n).max()) - 1
-    eigenvalues = torch.linalg.eigvalsh(all_ones[0])
-    largest = float(eigenvalues[-1])
+    largest = float(torch.linalg.eigvalsh(all_ones[0])[-1])
     where = "((1, 1), (1, 1)): blocks of norm 1, largest eigenvalue"
     return worked(where, "1", "<= n = 2", f"{largest:.5g}")
 
@@ -168,13 +157,10 @@ def term_bound() -> BothErrors:
         left = w @ x
         right = w.mT @ x @ f.mT
         first = own * left.square().sum(-2)
-        product = (left * right).sum(-2)
-        products = product.abs()
-        of_norms = left.norm(dim=-2) * right.norm(dim=-2)
-        second = products + of_norms
+        products = (left * right).sum(-2).abs()
+        second = products + left.norm(dim=-2) * right.norm(dim=-2)
         larger = torch.maximum(first, second)
-        values = s.abs().amax(-1)
-        norms = 2 * values * own * larger
+        norms = 2 * s.abs().amax(-1) * own * larger
         largest = float(norms.max())
         printed = largest / radius**6 - 1
         yield printed, largest / (4 * radius**6) - 1
@@ -188,12 +174,9 @@ def moduli() -> BothErrors:
     corrected: |a − b| |b'|."""
     draws = gauss(seeded(0), 50, 2, 2)
     for a, b in draws:
-        difference = a[0] * b[1] - b[0] * b[1]
-        exact = float(difference.abs())
-        product = (a[0] * b[0]).abs()
-        by_product = product * b[1].abs()
-        gap = (a[0] - b[0]).abs()
-        by_difference = gap * b[1].abs()
+        exact = float((a[0] * b[1] - b[0] * b[1]).abs())
+        by_product = (a[0] * b[0]).abs() * b[1].abs()
+        by_difference = (a[0] - b[0]).abs() * b[1].abs()
         printed = abs(float(by_product) - exact)
         corrected = abs(float(by_difference) - exact)
         yield printed, corrected
@@ -235,5 +218,4 @@ def constants() -> Outcome:
         "21 R⁶ · 5 R⁴",
         "115, 105",
     )
-    wrong = excess(printed)
-    return Outcome(wrong, excess(corrected), len(printed), witness)
+    return Outcome(excess(printed), excess(corrected), len(printed), witness)

@@ -29,8 +29,7 @@ def admissible_gamma(n: int, d: int, radius: float) -> float:
 def regularised(n: int, d: int) -> tuple[Tensor, Tensor, Objective]:
     """vec X of the data, vec X* and the objective at the admissible gamma, B = attention of the
     data, R = 2."""
-    matrices = draw(n, d, RADIUS, 1, frobenius=True)
-    x, _, w, v, _ = (m[0] for m in matrices)
+    x, _, w, v, _ = (m[0] for m in draw(n, d, RADIUS, 1, frobenius=True))
     gamma = admissible_gamma(n, d, RADIUS)
     objective = recovery_objective(w, v, att.outputs(x, w, v), gamma)
     trace = minimise(objective, att.vec(x).unsqueeze(0), "line search", tolerance=1e-9)
@@ -44,8 +43,7 @@ def convex() -> Errors:
     for n, d, radius in GRID:
         x, _, w, v, b = draw(n, d, radius, frobenius=True)
         gamma = admissible_gamma(n, d, radius)
-        eigenvalues = torch.linalg.eigvalsh(att.hessian(x, w, v, b, gamma))
-        smallest = eigenvalues[..., 0]
+        smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b, gamma))[..., 0]
         violation = -smallest / (2 * gamma)
         yield float(violation.max())
 
@@ -56,10 +54,8 @@ def without_gamma() -> Outcome:
     worst = -math.inf
     for n, d in SIZES:
         x, _, w, v, b = draw(n, d, RADIUS, frobenius=True)
-        eigenvalues = torch.linalg.eigvalsh(att.hessian(x, w, v, b))
-        smallest = eigenvalues[..., 0]
-        largest = float((-smallest).max())
-        worst = max(worst, largest)
+        smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[..., 0]
+        worst = max(worst, float((-smallest).max()))
     return Outcome(worst, instances=len(SIZES) * DRAWS)
 
 
@@ -73,16 +69,13 @@ def newton_converges() -> Errors:
     for n, d in SIZES:
         _, minimiser, objective = regularised(n, d)
         values = torch.linalg.eigvalsh(objective.hessian(minimiser.unsqueeze(0)))
-        constant = BOUNDS["H.10"].printed(n, d, RADIUS)
-        distance = 0.1 * float(values[0, 0]) / constant
+        distance = 0.1 * float(values[0, 0]) / BOUNDS["H.10"].printed(n, d, RADIUS)
         offset = gauss(seeded(0), 5, n * d)
-        sizes = offset.norm(dim=-1, keepdim=True)
-        start = minimiser + distance * offset / sizes
+        start = minimiser + distance * offset / offset.norm(dim=-1, keepdim=True)
         accuracy = 0.1 * distance
         steps = math.ceil(math.log2(distance / accuracy))
         trace = minimise(objective, start, "full", max_steps=steps, tolerance=0.0)
-        differences = trace.points[-1] - minimiser
-        error = float(differences.norm(dim=-1).max())
+        error = float((trace.points[-1] - minimiser).norm(dim=-1).max())
         yield error / accuracy - 1
 
 
@@ -94,8 +87,7 @@ def recovers() -> Outcome:
     witness = None
     for n, d in SIZES:
         data, minimiser, _ = regularised(n, d)
-        difference = minimiser - data
-        error = float(difference.norm() / data.norm())
+        error = float((minimiser - data).norm() / data.norm())
         share = float(minimiser.norm() / data.norm())
         worst = max(worst, error)
         witness = witness or worked(

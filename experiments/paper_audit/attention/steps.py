@@ -90,8 +90,7 @@ def gradient_of_weights() -> Errors:
         inner = (b.own * b.left + b.z)[..., None]
         spread = torch.eye(n, dtype=x.dtype)[:, None] * b.left[..., None]
         shifted = spread + b.keys.mT[..., None, :, :]
-        weights = b.f[..., None, :]
-        norms = (weights * (shifted - inner)).norm(dim=-1)
+        norms = (b.f[..., None, :] * (shifted - inner)).norm(dim=-1)
         bound = (b.size**2 + b.size) * (b.left.abs() + b.key_size)
         yield over(norms, bound)
         yield over(bound, 4 * radius**2)

@@ -130,8 +130,7 @@ ORIGIN = Index(0, 0, 0, 0, 0, 0)
 def instance(n: int, d: int, seed: int = 0) -> Matrices:
     """X, W, V, B with standard normal entries, the scores of moderate size."""
     generator = seeded(1000 * n + 10 * d + seed)
-    shapes = ((d, n), (d, d), (d, d), (n, d))
-    x, w, v, b = (gauss(generator, shape) for shape in shapes)
+    x, w, v, b = (gauss(generator, shape) for shape in ((d, n), (d, d), (d, d), (n, d)))
     return x, w / d**0.5, v, b
 
 
@@ -139,8 +138,7 @@ def indices(n: int, d: int, case: Case, seed: int = 0) -> list[Index]:
     """A few index tuples of the case, the same ones each time; empty where the size has none."""
     tokens = itertools.product(range(n), repeat=3)
     components = list(itertools.product(range(d), repeat=3))
-    pairs = itertools.product(tokens, components)
-    every = (Index(*i, *j) for i, j in pairs)
+    every = (Index(*i, *j) for i, j in itertools.product(tokens, components))
     admitted = [k for k in every if case(k)]
     chance = random.Random(n + 10 * d + 1000 * seed)
     return chance.sample(admitted, min(TUPLES_PER_SIZE, len(admitted)))
@@ -153,13 +151,11 @@ def by_hand() -> Iterator[tuple[str, Matrices]]:
     samples = ((1.0, 0.0), (1.0, 0.0, -1.0))
     for entries in samples:
         x = real([entries])
-        targets = zeros(x.shape[1], 1)
-        yield f"d = 1, X = {entries}, W = V = 1, B = 0", (x, one, one, targets)
+        yield f"d = 1, X = {entries}, W = V = 1, B = 0", (x, one, one, zeros(x.shape[1], 1))
     w = real([[1.0, 1.0], [0.0, 1.0]])
     v = real([[1.0, 2.0], [0.0, 1.0]])
     text = "X = I, W = ((1, 1), (0, 1)), V = ((1, 2), (0, 1)), B = 0"
-    targets_of_two = zeros(2, 2)
-    yield text, (unit(2), w, v, targets_of_two)
+    yield text, (unit(2), w, v, zeros(2, 2))
 
 
 def points(case: Case) -> Iterator[Terms]:
@@ -171,8 +167,7 @@ def points(case: Case) -> Iterator[Terms]:
     settings = itertools.product(SIZES, (0, 1))
     for (n, d), seed in settings:
         for k in indices(n, d, case, seed):
-            matrices_of_seed = instance(n, d, seed)
-            yield Terms(*matrices_of_seed, k, f"n = {n}, d = {d}, {k}")
+            yield Terms(*instance(n, d, seed), k, f"n = {n}, d = {d}, {k}")
 
 
 def origins() -> Iterator[Terms]:

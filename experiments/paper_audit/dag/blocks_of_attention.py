@@ -57,15 +57,12 @@ CHECKS["dag.m2"] = matches(logits, hessian(soft), softmax_second)
 def softmax_dense() -> Outcome:
     """Remark 101: S and T dense since all σ_i > 0? n = 2 with equal logits: T = 0; corrected:
     generically dense."""
-    second = hessian(soft)(zeros(2))
-    largest = float(second.abs().max())
+    largest = float(hessian(soft)(zeros(2)).abs().max())
     generic = []
     for z in logits():
         entries = hessian(soft)(z).abs()
-        smallest_share = entries.min() / entries.max()
-        generic.append(float(smallest_share))
-        first = jacrev(soft)(z).abs()
-        generic.append(float(first.min()))
+        generic.append(float(entries.min() / entries.max()))
+        generic.append(float(jacrev(soft)(z).abs().min()))
     witness = worked(
         "two equal logits, σ = (1/2, 1/2): T_σ;z",
         "dense",
@@ -81,10 +78,8 @@ def empty_token_pairs(size: tuple[int, int], v: str, w: str) -> float:
     """1 if the sub-block of H[v,w] of a pair of tokens vanishes."""
     tokens, width = size
     e = first_example(attention(tokens, tokens, width))
-    by_tokens = e.blocks[v, w].view(tokens, width, tokens, width)
-    norms = by_tokens.norm(dim=(1, 3))
-    is_present = norms > 1e-12 * norms.max()
-    present = int(is_present.sum())
+    norms = e.blocks[v, w].view(tokens, width, tokens, width).norm(dim=(1, 3))
+    present = int((norms > 1e-12 * norms.max()).sum())
     return float(present != tokens**2)
 
 
@@ -143,8 +138,7 @@ def drawn_norms(seed: int, tokens: int, width: int) -> Norms:
     x, y = gauss(generator, 2, tokens, width)
     weights = gauss(generator, 3, width, width) / width**0.5
     q, k, v = x @ weights
-    residual = attended(q, k, v) - y
-    return mixed_norms(q, k, v, residual)
+    return mixed_norms(q, k, v, attended(q, k, v) - y)
 
 
 def times_first(norms: list[Norms]) -> int:
@@ -189,8 +183,7 @@ def two_head_network() -> Instance:
     def project(*parts: Tensor) -> Tensor:
         first = attend(*parts[:3])
         second = attend(*parts[3:])
-        heads = [first, second]
-        return torch.cat(heads, 2) @ mix
+        return torch.cat([first, second], 2) @ mix
 
     output = Node("out", names, project)
     dag = Dag([*nodes, output], loss="mse")

@@ -51,8 +51,7 @@ def bottleneck(seed: int, width: int, batch: int = 8, bypass: bool = False) -> I
 def beyond(blocks: Tensor, width: int) -> float:
     """σ_{width+1} / σ_1 of a batch of blocks, the largest."""
     values = singular(blocks)
-    ratios = values[..., width] / values[..., 0]
-    return float(ratios.max())
+    return float((values[..., width] / values[..., 0]).max())
 
 
 def gauss_newton_block(case: Instance, v: str, w: str) -> Tensor:
@@ -79,8 +78,7 @@ def measured_rank() -> Outcome:
     printed = []
     right = []
     for seed in range(3):
-        case = bottleneck(seed, 1, 2)
-        block = gauss_newton_block(case, "v", "v").mean(0)
+        block = gauss_newton_block(bottleneck(seed, 1, 2), "v", "v").mean(0)
         printed.append(beyond(block, 1))
         right.append(beyond(block, 2))
     witness = worked(
@@ -96,8 +94,7 @@ def measured_rank() -> Outcome:
 def text_before_31() -> Outcome:
     """'If all paths between v and w pass through a bottleneck': v → u → w → out with a skip v →
     out; corrected: all paths to the output."""
-    case = bottleneck(0, 1, 2, bypass=True)
-    wrong = beyond(gauss_newton_block(case, "v", "w"), 1)
+    wrong = beyond(gauss_newton_block(bottleneck(0, 1, 2, bypass=True), "v", "w"), 1)
     witness = worked(
         "v → m → u → w → out, d_u = 1, and a skip v → out: σ_2/σ_1 of H^GN[v,w]",
         "0",
@@ -109,8 +106,7 @@ def text_before_31() -> Outcome:
 
 @CHECKS.clause("dag.remark32")
 def full_rank_again() -> Outcome:
-    case = bottleneck(1, 1, 2, bypass=True)
-    ratio = beyond(gauss_newton_block(case, "v", "v"), 1)
+    ratio = beyond(gauss_newton_block(bottleneck(1, 1, 2, bypass=True), "v", "v"), 1)
     return exists("a skip around a bottleneck of width 1", ratio, "σ_2/σ_1 > 0 is wanted")
 
 
@@ -127,8 +123,7 @@ def large_norm() -> Outcome:
 
 @CHECKS.errors("dag.remark60.rank", lambda: (2, 3, 10))
 def softmax_rank(classes: int) -> float:
-    logits = gauss(seeded(classes), classes)
-    p = torch.softmax(logits, 0)
+    p = torch.softmax(gauss(seeded(classes), classes), 0)
     values = singular(diag(p) - outer(p, p))
     return float(values[-1] / values[0])
 
@@ -175,8 +170,7 @@ def remark_60() -> BothErrors:
 
 def least_rank(e: Example, path: Path) -> int:
     """Smallest rank of a Jacobian along a path."""
-    edges = itertools.pairwise(path)
-    return min(rank(e.jacobian[after, before]) for before, after in edges)
+    return min(rank(e.jacobian[after, before]) for before, after in itertools.pairwise(path))
 
 
 @CHECKS.clause("dag.prop55")
@@ -188,8 +182,7 @@ def proposition_55() -> Outcome:
         e = first_example(case)
         for v in case.dag.order[:2]:
             gammas = []
-            every_path = paths(case.dag, v, case.dag.output)
-            to_output = list(every_path)
+            to_output = list(paths(case.dag, v, case.dag.output))
             for a, b in itertools.product(to_output, repeat=2):
                 from_a = path_jacobian(e, a)
                 from_b = path_jacobian(e, b)

@@ -53,8 +53,7 @@ def assembled_gauss_newton(case: Instance) -> Tensor:
 def psd(case: Instance) -> float:
     """Smallest eigenvalue of [H^GN] for convex losses over the largest, with the sign turned."""
     values = torch.linalg.eigvalsh(assembled_gauss_newton(case))
-    shares = -values[:, 0] / values[:, -1]
-    return float(shares.max())
+    return float((-values[:, 0] / values[:, -1]).max())
 
 
 def concave() -> Outcome:
@@ -91,8 +90,7 @@ def reads_as_ggn() -> Errors:
     for case in smooth():
         e = first_example(case)
         wide = wide_jacobian(e)
-        full = assembled(e.gauss_newton, case.dag.order)
-        yield relative_error(wide.T @ e.base @ wide, full)
+        yield relative_error(wide.T @ e.base @ wide, assembled(e.gauss_newton, case.dag.order))
 
 
 @CHECKS.clause("dag.remark8.blocks")
@@ -105,8 +103,7 @@ def indefinite_blocks() -> Outcome:
             for block in blocks[v, v]:
                 if norm_of(block) > 1e-9:
                     values = torch.linalg.eigvalsh(block)
-                    share = -values.min() / values.abs().max()
-                    shares.append(float(share))
+                    shares.append(float(-values.min() / values.abs().max()))
     where = "diagonal blocks of smooth networks"
     return exists(where, max(shares), "a negative eigenvalue is wanted")
 
@@ -122,14 +119,12 @@ def tensor_signs() -> Outcome:
         values.append(float(tensor["v", "v"]))
     positive = max(0.0, *values)
     negative = max(0.0, *(-value for value in values))
-    smaller = min(positive, negative)
-    return exists("out = ± v²", smaller, "both signs are wanted")
+    return exists("out = ± v²", min(positive, negative), "both signs are wanted")
 
 
 def softmax_fisher_error(seed: int) -> float:
     """E_y[∇ℓ ∇ℓᵀ] under the model against ∇²ℓ, for softmax cross-entropy."""
-    logits = gauss(seeded(seed), 4)
-    p = torch.softmax(logits, 0)
+    p = torch.softmax(gauss(seeded(seed), 4), 0)
     gradients = p - unit(4)
     squares = [outer(gradient, gradient) for gradient in gradients]
     fisher = total(share * square for share, square in zip(p, squares, strict=True))
@@ -150,10 +145,8 @@ def ggn_is_fisher() -> Outcome:
     density = torch.exp(-cauchy_loss(residuals)) / torch.pi
     scores = vmap(grad(cauchy_loss))(residuals) ** 2
     spacing = residuals[1] - residuals[0]
-    integral = (scores * density).sum() * spacing
-    fisher = float(integral)
-    curvature = grad(grad(cauchy_loss))
-    at_zero = float(curvature(zeros(())))
+    fisher = float((scores * density).sum() * spacing)
+    at_zero = float(grad(grad(cauchy_loss))(zeros(())))
     witness = worked(
         "−log of a Cauchy density, f = y",
         f"∇²ℓ = {at_zero:g} = Fisher",
@@ -177,8 +170,7 @@ CHECKS.without["dag.prop10", "piecewise linear"] = blocks_agree(
 def zero_gap() -> Outcome:
     """Corollary 12: f = a b x at a = b = 0, x = 1, loss = f: gap 0 in activations, ‖H_θ − GGN‖;
     corrected: the activations' own blocks have no tensor part."""
-    product = hessian(lambda p: p[0] * p[1])
-    in_parameters = product(zeros(2))
+    in_parameters = hessian(lambda p: p[0] * p[1])(zeros(2))
     left = norm_of(in_parameters)
     case = chain(0, nn.Identity, widths=(2, 3, 2))
     gaps = []
@@ -226,13 +218,11 @@ def tensors_symmetric() -> Outcome:
         for e in examples(case):
             for curvature in e.curvature.values():
                 for (v, w), block in curvature.items():
-                    on_diagonal = v == w
-                    if on_diagonal and float(block.abs().max()) > 1e-12:
+                    if v == w and float(block.abs().max()) > 1e-12:
                         errors.append(relative_error(block, block.T))
         return max(errors)
 
-    of_nodes = worst(smooth(), error)
-    return strongest(of_nodes, CHECKS["dag.symmetry"]())
+    return strongest(worst(smooth(), error), CHECKS["dag.symmetry"]())
 
 
 @CHECKS.clause("dag.prop14.only_if")
@@ -265,13 +255,11 @@ def reached() -> Outcome:
         ("w", ("input",), lambda h: h[:, 1:]),
         ("out", ("v", "w"), lambda a, b: a * a + b * b),
     ]
-    e = first_example(scalar_nodes(nodes, [1.0, 1.0]))
-    block = float(e.blocks["v", "w"])
+    block = float(first_example(scalar_nodes(nodes, [1.0, 1.0])).blocks["v", "w"])
     generic = []
     for case in smooth():
         for b in exact(case).values():
-            vanishes = b.abs().max() == 0
-            generic.append(float(vanishes))
+            generic.append(float(b.abs().max() == 0))
     witness = worked(
         "out = v² + w², loss = out: H[v,w]",
         "≠ 0 (both reach out)",
@@ -292,10 +280,8 @@ def tensor_norm_is_unsigned() -> Outcome:
         e = first_example(scalar_nodes([copy("v", "input"), output], [1.0], square=True))
         tensor = e.tensor["v", "v"]
         gauss_newton = e.gauss_newton["v", "v"]
-        ratio = tensor.norm() / gauss_newton.norm()
-        gaps.append(float(ratio))
-    difference = abs(gaps[0] - gaps[1])
-    return Outcome(difference / gaps[0], instances=2)
+        gaps.append(float(tensor.norm() / gauss_newton.norm()))
+    return Outcome(abs(gaps[0] - gaps[1]) / gaps[0], instances=2)
 
 
 @CHECKS.clause("dag.single_node")

@@ -50,8 +50,7 @@ def blocks_agree(
 def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Worked:
     errors = {}
     for pair, block in found.items():
-        difference = block - truth[pair]
-        errors[pair] = float(difference.abs().max())
+        errors[pair] = float((block - truth[pair]).abs().max())
     v, w = max(errors, key=lambda pair: errors[pair])
     corrected = "" if better is None else digits(better[v, w])
     where = f"{case}: block ({v}, {w})"

@@ -26,14 +26,12 @@ def fitted_unit(x: Tensor) -> Tensor:
 
 def sloped(seed: int) -> tuple[Loss, list[float]]:
     """Logistic loss of a network of one input and four ReLU units, and its kinks."""
-    generator = seeded(seed)
-    weight, bias, output = gauss(generator, 3, 4)
+    weight, bias, output = gauss(seeded(seed), 3, 4)
 
     def loss(x: Tensor) -> Tensor:
         return softplus(output @ torch.relu(weight * x + bias))
 
-    kinks = -bias / weight
-    return loss, sorted(kinks.tolist())
+    return loss, sorted((-bias / weight).tolist())
 
 
 def integral(loss: Loss, low: float, high: float) -> float:
@@ -205,8 +203,7 @@ def on_two_kinks(seed: int) -> tuple[Loss, Tensor, Tensor]:
         return -torch.log_softmax(logits, 0)[0]
 
     both = torch.linalg.inv(weight[:2])
-    signs = itertools.product((-1.0, 1.0), repeat=2)
-    directions = [both @ real(sign) for sign in signs]
+    directions = [both @ real(sign) for sign in itertools.product((-1.0, 1.0), repeat=2)]
     return loss, -both @ bias[:2], torch.stack(directions)
 
 

@@ -187,8 +187,7 @@ def from_output(case: Instance, e: Example, jacobian: Blocks) -> dict[str, Tenso
     out = case.dag.output
     found = {out: unit(len(e.delta[out]))}
     for v in reversed(case.dag.order[:-1]):
-        children = dict.fromkeys(case.dag.children[v])
-        found[v] = total(found[u] @ jacobian[u, v] for u in children)
+        found[v] = total(found[u] @ jacobian[u, v] for u in dict.fromkeys(case.dag.children[v]))
     return found
 
 
@@ -216,8 +215,7 @@ def change_of_blocks(case: Instance, eps: float = 1e-6) -> Errors:
 
 
 def without_and_with_skips(member: Member) -> list[tuple[Instance, Instance]]:
-    cases = graphs(member)
-    pairs = itertools.pairwise(cases)
+    pairs = itertools.pairwise(graphs(member))
     return [(plain, skipped) for plain, skipped in pairs if residual(skipped)]
 
 

@@ -56,8 +56,7 @@ def hvp_cost() -> Outcome:
     spread = max(ratios) - min(ratios)
     above_four = max(ratios) / 4 - 1
     nonlinear = abs(linear) - 0.01
-    excess = max(above_four, spread - 0.01, nonlinear)
-    return Outcome(excess, instances=3)
+    return Outcome(max(above_four, spread - 0.01, nonlinear), instances=3)
 
 
 @CHECKS.clause("dag.s6.cost")
@@ -111,8 +110,7 @@ def pair_count() -> Outcome:
     nodes = set(itertools.chain(*edges))
     parents = {v for v, _ in edges}
     n = len(nodes)
-    pairs = itertools.product(nodes, repeat=2)
-    with_child = sum(bool({*pair} & parents) for pair in pairs)
+    with_child = sum(bool({*pair} & parents) for pair in itertools.product(nodes, repeat=2))
     witness = worked(
         "a chain of 100 nodes, s = 2: pairs (v, w) with a child",
         "at most O(n s), 200",

@@ -50,16 +50,14 @@ def coupling_bound() -> Outcome:
         excess = of_numbers(lambda graph: max(couplings(graph.blocks())) - 1, edges)
         attacked.append(attack(excess, Linear.start(edges, 0), 60))
     largest = max(*(v - 1 for v in values), *attacked)
-    instances = len(values) + 60 * len(GRAPHS)
-    return Outcome(largest, instances=instances)
+    return Outcome(largest, instances=len(values) + 60 * len(GRAPHS))
 
 
 @CHECKS.clause("dag.def23.above")
 def coupling_above_one() -> Outcome:
     """Definition 23: with H^T, C(v,w) > 1 does occur."""
     largest = max(max(couplings(of_example(exact(case)))) for case in smooth())
-    where = "single examples of smooth networks"
-    return exists(where, largest - 1, "C − 1 > 0 is wanted", 1e-6)
+    return exists("single examples of smooth networks", largest - 1, "C − 1 > 0 is wanted", 1e-6)
 
 
 @CHECKS.clause("dag.g2.zero")
@@ -70,8 +68,7 @@ def coupling_zero() -> Errors:
         for (v, w), block in blocks.items():
             left = blocks[v, v].norm()
             right = blocks[w, w].norm()
-            product = left * right
-            size = math.sqrt(float(product))
+            size = math.sqrt(float(left * right))
             if size:
                 norm = norm_of(block)
                 coupling = norm / size
@@ -84,8 +81,7 @@ def indefinite_loss() -> Outcome:
     """Definition 23: C − 1 without H^T for ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0);
     corrected: for ∇²ℓ >= 0."""
     base = diagonal(1.0, -0.5)
-    first_column = real([[1.0], [0.0]])
-    jacobians = {"v": ones(2, 1), "w": first_column}
+    jacobians = {"v": ones(2, 1), "w": real([[1.0], [0.0]])}
     blocks = {(v, w): jacobians[v].T @ base @ jacobians[w] for v in jacobians for w in jacobians}
     value = max(couplings(blocks))
     witness = worked(

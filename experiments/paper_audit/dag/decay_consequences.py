@@ -39,8 +39,7 @@ def parameter_blocks() -> Outcome:
     rho = 0.5
     eps = 0.1
     weights = torch.full((depth,), rho).double()
-    loss = hessian(lambda a: (a.prod() - 1).square() / 2)
-    exact = loss(weights)
+    exact = hessian(lambda a: (a.prod() - 1).square() / 2)(weights)
     threshold = math.ceil(math.log(eps) / math.log(rho))
     output = rho**depth
     near = 0.0
@@ -57,8 +56,7 @@ def parameter_blocks() -> Outcome:
         before = rho ** (v - 1)
         bounded = before * between_activations * rho ** (w - 1)
         remainder = (output - 1) * output / rho**2
-        entry = float(exact[v - 1, w - 1])
-        errors.append(apart(bounded + remainder, entry))
+        errors.append(apart(bounded + remainder, float(exact[v - 1, w - 1])))
     witness = worked(
         "f = a_1 ... a_12, a = 1/2, loss = (f − 1)²/2, ε = 0.1: squares that a block-diagonal "
         "method discards at dist > 4; entries (1, 2) and (1, 12)",
@@ -144,8 +142,7 @@ def rate_and_norm() -> Outcome:
     for source, depths in DEPTHS.items():
         for depth in depths:
             (rho,) = authors_means(source[0], f"{depth}/{source[1]}/init/rho", "rho_max")
-            network = source[1]
-            rate = slope(network, depth, "init", source[0])
+            rate = slope(source[1], depth, "init", source[0])
             count += 1
             if depth == 8:
                 shown.append((-math.log(rho), rate))

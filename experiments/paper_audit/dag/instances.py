@@ -53,8 +53,7 @@ def layer(i: int, o: int, act: Act, norm: bool = False) -> nn.Sequential:
 
 def linear_head(name: str, width: int) -> Node:
     """The node "out", of three classes."""
-    head = nn.Linear(width, 3)
-    return Node("out", (name,), head.double())
+    return Node("out", (name,), nn.Linear(width, 3).double())
 
 
 def chain(
@@ -71,11 +70,9 @@ def chain(
     sizes = itertools.pairwise(widths)
     for k, (i, o) in enumerate(sizes, start=1):
         name = f"h{k}"
-        module = layer(i, o, act, norm)
-        nodes.append(Node(name, (parent,), module))
+        nodes.append(Node(name, (parent,), layer(i, o, act, norm)))
         parent = name
-    head = linear_head(parent, widths[-1])
-    dag = Dag([*nodes, head])
+    dag = Dag([*nodes, linear_head(parent, widths[-1])])
     return with_data(f"chain of widths {tuple(widths)}", dag, widths[0], batch)
 
 
@@ -83,11 +80,9 @@ def residual(seed: int, act: Act = nn.SiLU, depth: int = 3, scale: float = 0.5) 
     """h <- h + scale * act(W h) of width 4 down to the output itself, cross-entropy over the 4
     components."""
     torch.manual_seed(seed)
-    stem = Node("h0", ("input",), layer(3, 4, act))
-    nodes = [stem]
+    nodes = [Node("h0", ("input",), layer(3, 4, act))]
     for k in range(depth):
-        block = Residual(layer(4, 4, act), scale)
-        nodes.append(Node(f"h{k + 1}", (f"h{k}",), block))
+        nodes.append(Node(f"h{k + 1}", (f"h{k}",), Residual(layer(4, 4, act), scale)))
     return with_data(f"residual network of depth {depth}", Dag(nodes), 3)
 
 
@@ -100,19 +95,16 @@ def diamond(
     join: nn.Module = WeightedSum(1.0, 1.0)
     if merge == "cat":
         join = Concatenated(layer(6, 3, act))
-    stem = Node("stem", ("input",), layer(3, 4, act))
-    nodes = [stem]
+    nodes = [Node("stem", ("input",), layer(3, 4, act))]
     for end, length in zip("ab", lengths, strict=True):
         parent = "stem"
         width = 4
         inner = [f"{end}{k}" for k in range(1, length)]
         for name in [*inner, end]:
-            module = layer(width, 3, act)
-            nodes.append(Node(name, (parent,), module))
+            nodes.append(Node(name, (parent,), layer(width, 3, act)))
             parent = name
             width = 3
-    merged = Node("merge", ("a", "b"), join)
-    nodes += [merged, linear_head("merge", 3)]
+    nodes += [Node("merge", ("a", "b"), join), linear_head("merge", 3)]
     name = f"diamond with {merge} merge, branches of {lengths[0]} and {lengths[1]}"
     return with_data(name, Dag(nodes), 3)
 
@@ -131,8 +123,7 @@ def skip(seed: int, act: Act = nn.SiLU) -> Instance:
 
 def projection(name: str, width: int) -> Node:
     """W x of every token, without a bias."""
-    linear = nn.Linear(width, width, bias=False)
-    return Node(name, ("input",), linear.double())
+    return Node(name, ("input",), nn.Linear(width, width, bias=False).double())
 
 
 def attention(seed: int, tokens: int = 3, width: int = 2) -> Instance:
@@ -144,8 +135,7 @@ def attention(seed: int, tokens: int = 3, width: int = 2) -> Instance:
         return torch.softmax(scores, 2) @ v
 
     nodes = [projection(name, width) for name in "qkv"]
-    output = Node("out", ("q", "k", "v"), attend)
-    dag = Dag([*nodes, output], loss="mse")
+    dag = Dag([*nodes, Node("out", ("q", "k", "v"), attend)], loss="mse")
     x = torch.randn(1, tokens, width, dtype=torch.float64)
     y = torch.randn_like(x)
     return Instance(f"attention over {tokens} tokens", dag, x, y)
@@ -155,10 +145,8 @@ def pooled(seed: int) -> Instance:
     """Max-pooling over pairs of four units."""
     torch.manual_seed(seed)
     parts = [nn.Linear(3, 4), nn.Unflatten(1, (1, 4)), nn.MaxPool1d(2), nn.Flatten()]
-    pool = nn.Sequential(*parts).double()
-    first = Node("h1", ("input",), pool)
-    last = layer(2, 3, nn.ReLU)
-    second = Node("h2", ("h1",), last)
+    first = Node("h1", ("input",), nn.Sequential(*parts).double())
+    second = Node("h2", ("h1",), layer(2, 3, nn.ReLU))
     dag = Dag([first, second, linear_head("h2", 3)])
     return with_data("max-pooling and ReLU", dag, 3)
 
@@ -189,8 +177,7 @@ def residual_blocks(
 
 def default_weight(generator: torch.Generator, rows: int, columns: int) -> Tensor:
     """Uniform in ±1/√columns."""
-    symmetric = uniform(generator, rows, columns) * 2 - 1
-    return symmetric / columns**0.5
+    return (uniform(generator, rows, columns) * 2 - 1) / columns**0.5
 
 
 def smooth_chains() -> tuple[Instance, ...]:
@@ -242,8 +229,7 @@ def relative_error(found: Blocks, expected: Blocks) -> float:
     floor = 1e-4 * max(sizes.values()) or 1.0
     errors = []
     for pair, block in found.items():
-        error = float((block - expected[pair]).abs().max())
-        errors.append(error / max(sizes[pair], floor))
+        errors.append(float((block - expected[pair]).abs().max()) / max(sizes[pair], floor))
     return max(errors)
 
 
@@ -259,8 +245,7 @@ def scalar_nodes(
         return output.sum(1)
 
     data = real([list(x)])
-    dag = Dag([Node(*node) for node in nodes], loss=loss)
-    return Instance(name, dag, data, data)
+    return Instance(name, Dag([Node(*node) for node in nodes], loss=loss), data, data)
 
 
 def identity(*parts: Tensor) -> Tensor:
@@ -273,27 +258,23 @@ def copy(name: str, parent: str) -> ScalarNode:
 
 
 def square_after_identity() -> Instance:
-    output = ("out", ("u",), lambda h: h * h)
-    nodes = [copy("v", "input"), copy("u", "v"), output]
+    nodes = [copy("v", "input"), copy("u", "v"), ("out", ("u",), lambda h: h * h)]
     return scalar_nodes(nodes, [1.0], name="v = x, u = v, out = u², loss = out, at x = 1")
 
 
 def product_with_a_skip() -> Instance:
-    output = ("out", ("v", "w"), lambda a, b: a * b)
-    nodes = [copy("v", "input"), copy("w", "v"), output]
+    nodes = [copy("v", "input"), copy("w", "v"), ("out", ("v", "w"), lambda a, b: a * b)]
     return scalar_nodes(nodes, [1.0], name="v = x, w = v, out = v w, loss = out, at x = 1")
 
 
 def product_of_unequal_paths() -> Instance:
     copies = [copy("v", "input"), copy("w", "input"), copy("p", "w")]
-    output = ("out", ("v", "p"), lambda a, b: a * b)
-    nodes = [*copies, output]
+    nodes = [*copies, ("out", ("v", "p"), lambda a, b: a * b)]
     return scalar_nodes(nodes, [1.0], name="v = x, w = x, p = w, out = v p, loss = out, at x = 1")
 
 
 def linear_chain() -> Instance:
-    hidden = copy("u", "v")
-    nodes = [copy("v", "input"), hidden, copy("out", "u")]
+    nodes = [copy("v", "input"), copy("u", "v"), copy("out", "u")]
     name = "v = x, u = v, out = u, loss = out²/2, at x = 1"
     return scalar_nodes(nodes, [1.0], square=True, name=name)
 

@@ -86,12 +86,10 @@ def smooth_point_of_kinks() -> Outcome:
     − ReLU(−x) = x, loss f²/2, at x = 0; corrected: off the kinks of single neurons."""
 
     def loss(x: Tensor) -> Tensor:
-        difference = torch.relu(x) - torch.relu(-x)
-        return difference**2 / 2
+        return (torch.relu(x) - torch.relu(-x)) ** 2 / 2
 
     at_zero = second_slope(loss, 0.0)
-    others = (-1.0, 1e-9, 0.3)
-    elsewhere = max(abs(second_slope(loss, x) - 1) for x in others)
+    elsewhere = max(abs(second_slope(loss, x) - 1) for x in (-1.0, 1e-9, 0.3))
     witness = worked(
         "f(x) = ReLU(x) − ReLU(−x) = x, loss = f²/2, at x = 0: second derivative",
         f"{at_zero:g} (AD)",
@@ -104,13 +102,10 @@ def smooth_point_of_kinks() -> Outcome:
 def jump_of_relu_squared(x: float) -> float:
     """Difference of the second derivatives of ReLU(x)²/2 on either side, by finite differences."""
     step = 1e-4
-    offsets = real([-2.0, -1.0, 0.0, 1.0, 2.0])
-    points = x + step * offsets
+    points = x + step * real([-2.0, -1.0, 0.0, 1.0, 2.0])
     f = torch.relu(points) ** 2 / 2
-    left_difference = f[2] - 2 * f[1] + f[0]
-    left = left_difference / step**2
-    right_difference = f[4] - 2 * f[3] + f[2]
-    right = right_difference / step**2
+    left = (f[2] - 2 * f[1] + f[0]) / step**2
+    right = (f[4] - 2 * f[3] + f[2]) / step**2
     return abs(float(right - left))
 
 
@@ -118,8 +113,7 @@ def jump_of_relu_squared(x: float) -> float:
 def quadratic_of_relu() -> Outcome:
     """Appendix D, proof step 2: ℓ = ReLU(x)²/2 is twice non-differentiable on (−∞, 0]; corrected:
     at 0 alone."""
-    points = (-2.0, -0.5, -0.01)
-    inside = max(jump_of_relu_squared(x) for x in points)
+    inside = max(jump_of_relu_squared(x) for x in (-2.0, -0.5, -0.01))
     at_zero = jump_of_relu_squared(0.0)
     witness = worked(
         "ReLU(x)²/2 at x = −1/2: jump of the second derivative",
@@ -173,12 +167,10 @@ def kink_symmetry() -> Errors:
         case = chain(seed, nn.ReLU)
         with torch.no_grad():
             case.dag.nodes["h1"].parameters()["0.bias"].zero_()
-        x = torch.zeros_like(case.x[:1])
-        at_kink = Instance("at the kink", case.dag, x, case.y[:1])
+        at_kink = Instance("at the kink", case.dag, torch.zeros_like(case.x[:1]), case.y[:1])
         blocks = first_example(at_kink).blocks
         for (v, w), block in blocks.items():
-            difference = block - blocks[w, v].T
-            yield float(difference.abs().max())
+            yield float((block - blocks[w, v].T).abs().max())
 
 
 @CHECKS.clause("dag.thm48", tolerance=1e-6)
@@ -190,8 +182,7 @@ def continuous() -> Errors:
         before, after = (
             whole(Instance("", case.dag, case.x[:1] + step, case.y[:1])) for step in (0.0, 1e-9)
         )
-        change = (before - after).abs().max()
-        yield float(change / before.abs().max())
+        yield float((before - after).abs().max() / before.abs().max())
 
 
 def least_squares_error(seed: int) -> float:
@@ -214,8 +205,7 @@ def pseudoinverse() -> Outcome:
     residual = norm_of(h @ d + g)
     full = gauss(seeded(0), 3, 3)
     errors = [least_squares_error(seed) for seed in range(4)]
-    inverse = torch.linalg.inv(full)
-    errors.append(relative_error(torch.linalg.pinv(full), inverse))
+    errors.append(relative_error(torch.linalg.pinv(full), torch.linalg.inv(full)))
     where = "H = diag(1, 0), g = (0, 1): H d + g"
     witness = worked(where, "0", "least squares", f"({residual:g} in norm)")
     return Outcome(residual, max(errors), 6, witness)
@@ -235,8 +225,7 @@ def masked() -> Outcome:
     def excess(z: Tensor) -> float:
         w = z[:16].view(4, 4)
         mask = (z[16:] > 0).double()
-        masked_norm = spectral_norm(mask[:, None] * w)
-        return float(masked_norm / spectral_norm(w)) - 1
+        return float(spectral_norm(mask[:, None] * w) / spectral_norm(w)) - 1
 
     return Outcome(attack(excess, gauss(seeded(0), 20)), instances=81)
 

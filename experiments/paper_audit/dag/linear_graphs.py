@@ -54,8 +54,7 @@ class Linear:
 
     @staticmethod
     def start(edges: Edges, seed: int) -> Tensor:
-        size = (len(edges) + 1) * WIDTH**2
-        return gauss(seeded(seed), size)
+        return gauss(seeded(seed), (len(edges) + 1) * WIDTH**2)
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -74,15 +73,13 @@ class Linear:
         raw = self.z.view(-1, WIDTH, WIDTH)
         scale = 1.0
         if self.target is not None:
-            largest_norm = spectral_norm(raw[:-1]).max()
-            largest = float(largest_norm) or 1.0
+            largest = float(spectral_norm(raw[:-1]).max()) or 1.0
             scale = self.target / (self.branching * largest)
         return {edge: scale * raw[k] for k, edge in enumerate(self.edges)}
 
     @cached_property
     def base(self) -> Tensor:
-        matrices = self.z.view(-1, WIDTH, WIDTH)
-        a = matrices[-1]
+        a = self.z.view(-1, WIDTH, WIDTH)[-1]
         return a @ a.T
 
     def total(self, w: str, v: str) -> Tensor:
@@ -144,8 +141,7 @@ class Linear:
             step = eps * spectral_norm(d) * direction
             moved.append((d + step).flatten())
         root = self.z[-(WIDTH**2) :]
-        z = torch.cat([*moved, root])
-        return Linear(self.edges, z)
+        return Linear(self.edges, torch.cat([*moved, root]))
 
 
 def of_numbers(

@@ -41,8 +41,7 @@ CHECKS = Checks()
 
 def negative_mass(matrix: Tensor) -> float:
     """m⁻(H) of Definition 82."""
-    symmetric = (matrix + matrix.T) / 2
-    values = torch.linalg.eigvalsh(symmetric)
+    values = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
     return float(-values[values < 0].sum())
 
 
@@ -57,8 +56,7 @@ def whole_gauss_newton(case: Instance) -> Tensor:
 
 
 def mass_share(matrix: Tensor) -> float:
-    trace = float(matrix.trace().abs())
-    return negative_mass(matrix) / trace
+    return negative_mass(matrix) / float(matrix.trace().abs())
 
 
 def negative_share(case: Instance) -> float:
@@ -91,16 +89,14 @@ def only_tensor() -> Errors:
     for case in smooth_and_piecewise_linear():
         h = whole(case)
         tensor_part = h - whole_gauss_newton(case)
-        singular_values = torch.linalg.svdvals(tensor_part)
-        nuclear = float(singular_values.sum())
+        nuclear = float(torch.linalg.svdvals(tensor_part).sum())
         excess = negative_mass(h) - nuclear
         yield excess / norm_of(h)
 
 
 def product_loss(p: Tensor) -> Tensor:
     """(f − 1)²/2 of the linear network f = a b x at x = 1."""
-    residual = p[0] * p[1] - 1
-    return residual**2 / 2
+    return (p[0] * p[1] - 1) ** 2 / 2
 
 
 @CHECKS.clause("dag.prop85.space")
@@ -138,8 +134,7 @@ def escape() -> Errors:
     pairs = zip(values, vectors.T, strict=True)
     for value, v in pairs:
         for step in (1e-2, -1e-2):
-            moved = loss(point + step * v)
-            change = float(moved - loss(point))
+            change = float(loss(point + step * v) - loss(point))
             expected = step**2 * float(value) / 2
             yield abs(change - expected) / 1e-6
             if value < 0:
@@ -156,8 +151,7 @@ def descent_sign() -> Outcome:
         step = -torch.sign(g @ v) * v
         return float(g @ step)
 
-    violations = [attack(excess, gauss(seeded(k), 8)) for k in range(3)]
-    return outcome_of(violations, instances=240)
+    return outcome_of([attack(excess, gauss(seeded(k), 8)) for k in range(3)], instances=240)
 
 
 @CHECKS.clause("dag.remark13")
@@ -190,12 +184,10 @@ def hessian_vector_product(case: Instance, r: Tensor) -> Tensor:
     nodes = Flat(outputs)
 
     def loss(flat: Tensor) -> Tensor:
-        shifts = nodes.tensors(flat)
-        return case.dag.mean_loss(x, y, shifts)
+        return case.dag.mean_loss(x, y, nodes.tensors(flat))
 
     at = torch.zeros_like(r)
-    gradient = torch.func.grad(loss)
-    along_r: Tensor = torch.func.jvp(gradient, (at,), (r,))[1]
+    along_r: Tensor = torch.func.jvp(torch.func.grad(loss), (at,), (r,))[1]
     return along_r.detach()
 
 
@@ -209,5 +201,4 @@ def split_product(case: Instance) -> float:
     tensor = recursion.routed(e, torch.zeros_like(e.base))
     sum_of_parts = assembled(e.gauss_newton, order) + assembled(tensor, order)
     r = gauss(seeded(0), len(sum_of_parts))
-    product = (sum_of_parts @ r).detach()
-    return relative_error(product, hessian_vector_product(case, r))
+    return relative_error((sum_of_parts @ r).detach(), hessian_vector_product(case, r))

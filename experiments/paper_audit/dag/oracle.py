@@ -108,8 +108,7 @@ def gauss_newton(case: Instance) -> Blocks:
 def stacked(parts: list[Blocks]) -> Blocks:
     blocks = {}
     for pair in parts[0]:
-        of_pair = [part[pair] for part in parts]
-        blocks[pair] = torch.stack(of_pair)
+        blocks[pair] = torch.stack([part[pair] for part in parts])
     return blocks
 
 
@@ -122,8 +121,7 @@ def assembled(blocks: Blocks, order: Sequence[str]) -> Tensor:
     """One matrix of the blocks of the nodes in `order`; of a batch of blocks, one for each."""
     rows = []
     for v in order:
-        blocks_of_row = [blocks[v, w] for w in order]
-        rows.append(torch.cat(blocks_of_row, -1))
+        rows.append(torch.cat([blocks[v, w] for w in order], -1))
     return torch.cat(rows, -2)
 
 
@@ -138,15 +136,13 @@ class Flat:
     def __init__(self, tensors: Named) -> None:
         self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
         self.sizes = [tensor.numel() for tensor in tensors.values()]
-        flat = [tensor.flatten() for tensor in tensors.values()]
-        self.point = torch.cat(flat)
+        self.point = torch.cat([tensor.flatten() for tensor in tensors.values()])
 
     def vectors(self, flat: Tensor) -> dict[str, Tensor]:
         return dict(zip(self.shapes, flat.split(self.sizes), strict=True))
 
     def tensors(self, flat: Tensor) -> dict[str, Tensor]:
-        vectors = self.vectors(flat)
-        return {name: v.view(self.shapes[name]) for name, v in vectors.items()}
+        return {name: v.view(self.shapes[name]) for name, v in self.vectors(flat).items()}
 
     def columns(self, matrix: Tensor) -> dict[str, Tensor]:
         return dict(zip(self.shapes, matrix.detach().split(self.sizes, 1), strict=True))
@@ -166,8 +162,7 @@ def _example(case: Instance, b: int) -> Example:
     y = case.y[b : b + 1]
     with torch.no_grad():
         value = {name: f.detach() for name, f in dag.forward(x).items()}
-    of_nodes = {v: value[v] for v in dag.order}
-    nodes = Flat(of_nodes)
+    nodes = Flat({v: value[v] for v in dag.order})
 
     def loss(shifts: Tensor) -> Tensor:
         return dag.mean_loss(x, y, nodes.tensors(shifts))
@@ -180,8 +175,7 @@ def _example(case: Instance, b: int) -> Example:
         return dag.loss.per_example(flat.view_as(value[dag.output]), y).sum()
 
     zero = zeros(len(nodes.point))
-    gradient = torch.func.grad(loss)(zero)
-    delta = nodes.vectors(gradient.detach())
+    delta = nodes.vectors(torch.func.grad(loss)(zero).detach())
     total = nodes.blocks(Jacobian(values, zero))
     jacobian: Blocks = {}
     curvature: dict[str, Blocks] = {}
@@ -191,7 +185,6 @@ def _example(case: Instance, b: int) -> Example:
     output = value[dag.output].flatten()
     connected = {(w, v): d for (w, v), d in total.items() if reaches(dag, v, w)}
     base = Hessian(loss_of_output, output)
-    blocks = nodes.blocks(Hessian(loss, zero))
     return Example(
         case=case,
         jacobian=jacobian,
@@ -200,14 +193,13 @@ def _example(case: Instance, b: int) -> Example:
         total=connected,
         base=base.detach(),
         value=value,
-        blocks=blocks,
+        blocks=nodes.blocks(Hessian(loss, zero)),
     )
 
 
 def _parents(node: Node, value: Named) -> Flat:
     """The values of a node's parents; a repeated parent counts once."""
-    of_parents = {p: value[p] for p in dict.fromkeys(node.parents)}
-    return Flat(of_parents)
+    return Flat({p: value[p] for p in dict.fromkeys(node.parents)})
 
 
 def _local(node: Node, value: Named, delta: Tensor) -> tuple[dict[str, Tensor], Blocks]:

@@ -53,8 +53,7 @@ def of_node(node: Node, value: Named, delta: Tensor) -> Parametric:
 
     def at(flat: Tensor, own: Tensor) -> Tensor:
         arguments = parents.tensors(flat)
-        values = tuple(arguments[p] for p in node.parents)
-        return function(own, values).flatten()
+        return function(own, tuple(arguments[p] for p in node.parents)).flatten()
 
     def weighted_gradient(flat: Tensor) -> Tensor:
         return Jacobian(lambda own: delta @ at(flat, own), theta, create_graph=True)
@@ -68,8 +67,7 @@ def of_node(node: Node, value: Named, delta: Tensor) -> Parametric:
 
 def flat_function(node: Node) -> tuple[Callable[[Tensor, tuple[Tensor, ...]], Tensor], Tensor]:
     """(node's function of its flattened parameters and arguments, the parameters flattened)."""
-    detached = {name: p.detach() for name, p in node.parameters().items()}
-    parameters = Flat(detached)
+    parameters = Flat({name: p.detach() for name, p in node.parameters().items()})
 
     def function(flat: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
         named = parameters.tensors(flat)
@@ -89,8 +87,7 @@ def parameter_blocks(case: Instance) -> Blocks:
     twice."""
     nodes = {v: case.dag.nodes[v] for v in case.dag.order}
     functions = {v: flat_function(node) for v, node in nodes.items() if node.parameters()}
-    vectors = {v: theta for v, (_, theta) in functions.items()}
-    parameters = Flat(vectors)
+    parameters = Flat({v: theta for v, (_, theta) in functions.items()})
 
     def loss(flat: Tensor) -> Tensor:
         theta = parameters.vectors(flat)
@@ -98,8 +95,7 @@ def parameter_blocks(case: Instance) -> Blocks:
         for v, node in nodes.items():
             arguments = tuple(values[p] for p in node.parents)
             if v in theta:
-                function = functions[v][0]
-                values[v] = function(theta[v], arguments)
+                values[v] = functions[v][0](theta[v], arguments)
             else:
                 values[v] = node(*arguments)
         return case.dag.loss.per_example(values[case.dag.output], case.y).mean()

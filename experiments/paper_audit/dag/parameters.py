@@ -152,8 +152,7 @@ def two_edges(e: Example) -> Blocks:
     """Eq. 5 as printed, for pairs (v, w) with exactly one node between them on a chain."""
     order = e.dag.order
     whole = equation_5(e)
-    pairs = zip(order[2:], order, strict=False)
-    return {pair: whole[pair] for pair in pairs}
+    return {pair: whole[pair] for pair in zip(order[2:], order, strict=False)}
 
 
 def chains() -> list[Instance]:
@@ -199,8 +198,7 @@ CHECKS["dag.i1"] = blocks_agree(
 def jacobian_norms(e: Example, v: str, w: str) -> Tensor:
     """‖D_v‖₂ ‖D_w‖₂."""
     own = parametric(e)
-    norm_of_v = spectral_norm(own[v].d)
-    return norm_of_v * spectral_norm(own[w].d)
+    return spectral_norm(own[v].d) * spectral_norm(own[w].d)
 
 
 def remainder(case: Instance) -> float:
@@ -212,12 +210,10 @@ def remainder(case: Instance) -> float:
         exact = right_5(e)
         for (v, w), block in exact.items():
             others = (block - first[v, w]).norm()
-            resonance = e.blocks[v, w].norm()
-            of_first = jacobian_norms(e, v, w) * resonance
+            of_first = jacobian_norms(e, v, w) * e.blocks[v, w].norm()
             bound = float(of_first + others)
             if bound:
-                violation = norm_of(block) / bound - 1
-                largest = max(largest, violation)
+                largest = max(largest, norm_of(block) / bound - 1)
     return largest
 
 
@@ -227,8 +223,7 @@ def without_remainder(case: Instance) -> float:
     for e in examples(case):
         exact = right_5(e)
         for (v, w), block in exact.items():
-            resonance = e.blocks[v, w].norm()
-            bound = float(jacobian_norms(e, v, w) * resonance)
+            bound = float(jacobian_norms(e, v, w) * e.blocks[v, w].norm())
             violation = norm_of(block)
             if bound > 1e-12:
                 violation = violation / bound - 1
@@ -271,8 +266,7 @@ def pure_of_linear() -> Outcome:
     mixed one is not."""
     own = parametric(first_example(two_factors()))["out"]
     pure = float(own.own.abs().max())
-    of_input = own.mixed["h"].abs()
-    mixed = float(of_input.max())
+    mixed = float(own.mixed["h"].abs().max())
     witness = worked("f = W f_v: ∂²f/∂W²", "≠ 0", "= 0, only ∂²f/∂f_v∂W ≠ 0", f"{pure:g}")
     printed = float(pure == 0)
     corrected = float(mixed == 0)
@@ -289,8 +283,7 @@ def beyond_ggn() -> Outcome:
     gaps = []
     for pair, block in exact.items():
         difference = (block - first[pair]).norm()
-        size = block.norm().clamp_min(1e-12)
-        gaps.append(float(difference / size))
+        gaps.append(float(difference / block.norm().clamp_min(1e-12)))
     return exists("ReLU chain, all pairs", max(gaps), "a difference is wanted")
 
 
@@ -304,25 +297,20 @@ def shared(seed: int) -> float:
     head = nn.Linear(3, 2).double()
     copies = {"s1": "input", "s2": "s1", "s3": "s2"}
     nodes = [Node(name, (parent,), cell) for name, parent in copies.items()]
-    output = Node("out", ("s3",), head)
-    dag = Dag([*nodes, output])
+    dag = Dag([*nodes, Node("out", ("s3",), head)])
     x = torch.randn(2, 3, dtype=torch.float64)
     case = Instance("shared cell", dag, x, torch.tensor([0, 1]))
-    detached = {name: p.detach() for name, p in cell.named_parameters()}
-    weights = Flat(detached)
+    weights = Flat({name: p.detach() for name, p in cell.named_parameters()})
 
     def loss(flat: Tensor) -> Tensor:
         h = case.x
         for _ in copies:
-            parameters = weights.tensors(flat)
-            h = functional_call(cell, parameters, (h,))
-        losses = dag.loss.per_example(head(h), case.y)
-        return losses.mean()
+            h = functional_call(cell, weights.tensors(flat), (h,))
+        return dag.loss.per_example(head(h), case.y).mean()
 
     blocks = parameter_blocks(case)
     summed = total(blocks[v, w] for v in copies for w in copies)
-    exact = Hessian(loss, weights.point)
-    return relative_error(summed, exact)
+    return relative_error(summed, Hessian(loss, weights.point))
 
 
 @CHECKS.errors("dag.remark96.psd", lambda: instances()[1:])

@@ -42,8 +42,7 @@ def pairs_of_nodes() -> Iterator[tuple[Instance, Example, str, str]]:
             order = case.dag.order
             pairs = itertools.product(order[:2], order[:3])
             for v, w in pairs:
-                largest = e.blocks[v, w].abs().max()
-                if bool(largest > 1e-12):
+                if bool(e.blocks[v, w].abs().max() > 1e-12):
                     yield case, e, v, w
 
 
@@ -104,8 +103,7 @@ def corollary_67(case: Instance) -> float:
 
 def share_of_sum(a: Tensor, b: Tensor) -> float:
     """‖A + B‖ / (‖A‖ + ‖B‖)."""
-    separately = a.norm() + b.norm()
-    return float((a + b).norm() / separately)
+    return float((a + b).norm() / (a.norm() + b.norm()))
 
 
 @CHECKS.clause("dag.cor67.equality")

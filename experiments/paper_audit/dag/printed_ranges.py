@@ -85,8 +85,7 @@ def norms_after_training() -> Outcome:
     """Appendix N.1 (a): ρ_max ≈ 1.0 after training at L = 8, 12, 16, to the quarter that printed
     numbers have, as the exponent −1.0 of the same table."""
     after = [normalised("rho_max", depth, "final") for depth in ("8", "12", "16")]
-    farthest = max(abs(value - 1) for value in after)
-    return Outcome(farthest - 0.25, instances=3)
+    return Outcome(max(abs(value - 1) for value in after) - 0.25, instances=3)
 
 
 def by_training(network: str, quantity: str) -> list[float]:

@@ -17,8 +17,7 @@ CHECKS = Checks()
 
 def sign_vectors(size: int) -> Tensor:
     """All vectors of ±1, one a row."""
-    signs = itertools.product((-1.0, 1.0), repeat=size)
-    return real(list(signs))
+    return real(list(itertools.product((-1.0, 1.0), repeat=size)))
 
 
 @CHECKS.errors("dag.remark54", lambda: random_matrices(((4, 1), (4, 3), (2, 6))))
@@ -76,11 +75,8 @@ def power_rate(h: Tensor) -> float:
 
 def estimated_norms(a: Tensor, probes: int, generator: torch.Generator) -> Tensor:
     """400 estimates of ‖A‖_F from sign vectors."""
-    size = (400, probes, a.shape[1])
-    bits = torch.randint(0, 2, size, generator=generator)
-    z = bits.double() * 2 - 1
-    images = z @ a.mT
-    return images.square().sum(-1).mean(-1).sqrt()
+    z = torch.randint(0, 2, (400, probes, a.shape[1]), generator=generator).double() * 2 - 1
+    return (z @ a.mT).square().sum(-1).mean(-1).sqrt()
 
 
 @CHECKS.clause("dag.remark51")
@@ -95,8 +91,7 @@ def coupling_violations() -> Outcome:
         of_left = estimated_norms(left, probes, generator)
         of_right = estimated_norms(right, probes, generator)
         scale = (of_left * of_right).sqrt()
-        above = of_cross > scale
-        return float(above.double().mean())
+        return float((of_cross > scale).double().mean())
 
     h = m @ m.T
     few = share(h, h, h, 10)

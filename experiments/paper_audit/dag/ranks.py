@@ -44,8 +44,7 @@ def rank(matrix: Tensor) -> int:
     values = singular(matrix)
     if not float(values[0]):
         return 0
-    nonzero = values > 1e-11 * values[0]
-    return int(nonzero.sum())
+    return int((values > 1e-11 * values[0]).sum())
 
 
 def stable(matrix: Tensor) -> float:
@@ -107,13 +106,10 @@ def equality_cases() -> Outcome:
             wrong += [of_stable, of_effective]
         if len(values) < 2 or float(values[1] / values[0]) < 1e-3:
             continue  # numerically of rank one: both sides hold within rounding
-        flat_values = values[:r] / values[0] > 1 - 1e-9
-        flat = bool(flat_values.all())
+        flat = bool((values[:r] / values[0] > 1 - 1e-9).all())
         for value in (stable(m), effective(m)):
-            is_one = abs(value - 1) < 1e-9
-            wrong.append(float(is_one != (r == 1)))
-            is_rank = abs(value - r) < 1e-9
-            wrong.append(float(is_rank != flat))
+            wrong.append(float((abs(value - 1) < 1e-9) != (r == 1)))
+            wrong.append(float((abs(value - r) < 1e-9) != flat))
     return outcome_of(wrong, instances=len(samples()))
 
 
@@ -146,13 +142,10 @@ def tails() -> list[tuple[Tensor, int, float, float]]:
     """(matrix, r, ‖H − H_r‖_F of the truncated SVD, √(d_min − r) σ_{r+1}) of the samples."""
     rows = []
     for m in samples():
-        decomposition = torch.linalg.svd(m, full_matrices=False)
-        left, values, right = decomposition
+        left, values, right = torch.linalg.svd(m, full_matrices=False)
         for r in range(len(values)):
-            kept = diag(values[:r])
-            low = left[:, :r] @ kept @ right[:r]
-            remaining = math.sqrt(len(values) - r)
-            bound = remaining * float(values[r])
+            low = left[:, :r] @ diag(values[:r]) @ right[:r]
+            bound = math.sqrt(len(values) - r) * float(values[r])
             rows.append((m, r, norm_of(m - low), bound))
     return rows
 
@@ -187,8 +180,7 @@ def best_of_rank() -> Errors:
         m = random_matrices((size,))[0]
         nearer = partial(nearer_than_truncated, m=m, r=r)
         left, values, right = torch.linalg.svd(m, full_matrices=False)
-        scaled = left[:, :r] * values[:r]
-        truncated = torch.cat([scaled.flatten(), right[:r].flatten()])
+        truncated = torch.cat([(left[:, :r] * values[:r]).flatten(), right[:r].flatten()])
         yield abs(nearer(truncated))
         for start in (truncated, gauss(seeded(r), len(truncated))):
             yield attack(nearer, start, 150)
@@ -220,8 +212,7 @@ def relative_rank() -> Errors:
 def decay_is_not_low_rank() -> Outcome:
     """Corollary 94, last sentence: rank that relative accuracy 0.1 needs at distance 20 on a chain
     with D = I/2."""
-    layers = [lambda h: h / 2] * 20
-    block = end_block(layers, ones(4))
+    block = end_block([lambda h: h / 2] * 20, ones(4))
     values = singular(block)
     accuracy = 0.1 * norm_of(values)
     need = next(r for r in range(5) if norm_of(values[r:]) <= accuracy)
@@ -261,8 +252,7 @@ def one_sum() -> Outcome:
     for u, w in itertools.product("ab", repeat=2):
         left = e.jacobian[u, "v"]
         right = e.jacobian[w, "v"]
-        term = left.T @ blocks[u, w] @ right
-        terms[u, w] = float(term)
+        terms[u, w] = float(left.T @ blocks[u, w] @ right)
     exact = float(blocks["v", "v"])
     one = terms["a", "a"] + terms["b", "b"]
     two = sum(terms.values())

@@ -41,8 +41,7 @@ def changes(z: Tensor) -> tuple[float, float]:
     right = [-1.0]
     blocks = clean.blocks()
     for (v, w), block in blocks.items():
-        difference = after[v, w] - block
-        change = norm_of(difference)
+        change = norm_of(after[v, w] - block)
         first_order = 2 * EPS * clean.distance(v, w)
         allowed = first_order + 1e3 * EPS**2
         printed.append(change / norm_of(block) - allowed)
@@ -61,8 +60,7 @@ def theorem_43() -> Outcome:
     Corrected: absolute change over (l_v + l_w) e_D Π‖D‖₂ ‖∇²ℓ‖_F, l the number of edges to the
     output; attacked.
     """
-    starts = [Linear.start(GRAPHS[0], k) for k in (0, 1)]
-    start = torch.cat(starts)
+    start = torch.cat([Linear.start(GRAPHS[0], k) for k in (0, 1)])
     printed, _ = changes(start)
     right = attack(lambda z: changes(z)[1], start, 60)
     witness = worked(
@@ -102,8 +100,7 @@ def rescaled(
 def change_of_couplings(before: Blocks, after: Blocks) -> float:
     of_before = couplings(of_example(before))
     of_after = couplings(of_example(after))
-    pairs = zip(of_before, of_after, strict=True)
-    return max(abs(x - y) for x, y in pairs)
+    return max(abs(x - y) for x, y in zip(of_before, of_after, strict=True))
 
 
 @CHECKS.clause("dag.thm44", instances=6)
@@ -112,12 +109,10 @@ def theorem_44() -> Errors:
     activations = (nn.ReLU, nn.LeakyReLU, nn.Identity)
     for seed, act in enumerate(activations):
         for a in (0.1, 3.0):
-            case = chain(seed, act, widths=(3, 4, 3))
-            before, after = rescaled(case, a, "h1", ("h2",))
+            before, after = rescaled(chain(seed, act, widths=(3, 4, 3)), a, "h1", ("h2",))
             for pair, power in powers.items():
                 change = after[pair] * a**power - before[pair]
-                size = float(before[pair].abs().max())
-                yield float(change.abs().max()) / size
+                yield float(change.abs().max()) / float(before[pair].abs().max())
             yield change_of_couplings(before, after)
 
 
@@ -126,8 +121,7 @@ def branching(*children: str) -> Outcome:
     pair."""
     errors = []
     for seed in range(3):
-        case = diamond(seed, nn.ReLU)
-        before, after = rescaled(case, 2.5, "stem", children)
+        before, after = rescaled(diamond(seed, nn.ReLU), 2.5, "stem", children)
         errors.append(change_of_couplings(before, after))
     return outcome_of(errors)
 

@@ -48,8 +48,7 @@ CHECKS = Checks()
 
 def related(dag: Dag) -> list[tuple[str, str]]:
     """Pairs of different nodes with a directed path from the first to the second."""
-    ordered = itertools.permutations(dag.order, 2)
-    return [pair for pair in ordered if reaches(dag, *pair)]
+    return [pair for pair in itertools.permutations(dag.order, 2) if reaches(dag, *pair)]
 
 
 def with_exact(e: Example, pairs: list[tuple[str, str]]) -> Blocks:
@@ -66,15 +65,13 @@ def unrelated_with_exact(e: Example) -> Blocks:
     """For pairs without a directed path between them."""
     tied = set(related(e.dag))
     tied |= {(w, v) for v, w in tied}
-    pairs = itertools.combinations(e.dag.order[:-1], 2)
-    untied = [pair for pair in pairs if pair not in tied]
+    untied = [pair for pair in itertools.combinations(e.dag.order[:-1], 2) if pair not in tied]
     return with_exact(e, untied)
 
 
 def diagonal_with_exact(e: Example) -> Blocks:
     """For v = w."""
-    inner = e.dag.order[:-1]
-    return with_exact(e, [(v, v) for v in inner])
+    return with_exact(e, [(v, v) for v in e.dag.order[:-1]])
 
 
 def boundary(e: Example) -> Blocks:
@@ -173,8 +170,7 @@ def first_term_of_example_6() -> Outcome:
     corrected = float(pulled_to_branches(e, "m", gauss_newton))
     where = "a, b = x, m = a + b, out = m², loss = out: first term of H[a, b], GN component"
     witness = worked(where, f"{printed:g}", f"{corrected:g}", f"{exact:g}")
-    wrong = abs(printed - exact)
-    return Outcome(wrong, abs(corrected - exact), 1, witness)
+    return Outcome(abs(printed - exact), abs(corrected - exact), 1, witness)
 
 
 SHAPES = ((1, 1), (2, 3), (5, 4), (3, 3))
@@ -190,15 +186,13 @@ def dense_layer(seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def equation_1(seed: int) -> Tensor:
     """T_u;v[i] = sigma''(z_i) W_i W_i^T for f_u = sigma(W f_v + b)."""
     w, b, f = dense_layer(seed)
-    second = vmap(grad(grad(torch.tanh)))
-    bend = second(w @ f + b)
+    bend = vmap(grad(grad(torch.tanh)))(w @ f + b)
     return torch.einsum("i,ij,ik->ijk", bend, w, w)
 
 
 def second_derivative_of_layer(seed: int) -> Tensor:
     w, b, f = dense_layer(seed)
-    first = jacrev(lambda h: torch.tanh(w @ h + b))
-    return jacfwd(first)(f)
+    return jacfwd(jacrev(lambda h: torch.tanh(w @ h + b)))(f)
 
 
 CHECKS["dag.eq1"] = matches(lambda: range(4), second_derivative_of_layer, equation_1)
@@ -208,8 +202,7 @@ def mixed_tensor(case: Instance) -> float:
     """Norm of T_u;v,w of the merge node of a diamond, relative to δ."""
     e = first_example(case)
     delta = e.delta["merge"].norm().clamp_min(1e-300)
-    block = e.curvature["merge"]["a", "b"]
-    return float(block.norm() / delta)
+    return float(e.curvature["merge"]["a", "b"].norm() / delta)
 
 
 @CHECKS.clause("dag.remark3.linear")
@@ -248,5 +241,4 @@ def _example_of_figure_1(d1: Tensor, d2: Tensor, d3: Tensor) -> Example:
         ("v2", ("v1", "v0"), lambda a, b: a @ d2.T + b),
         ("out", ("v2",), lambda h: h @ d3.T),
     ]
-    case = scalar_nodes(nodes, [1.0, 2.0, -1.0], square=True)
-    return first_example(case)
+    return first_example(scalar_nodes(nodes, [1.0, 2.0, -1.0], square=True))

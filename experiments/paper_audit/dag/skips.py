@@ -45,8 +45,7 @@ def ratio(z: Tensor, depth: int, k: int, rho: float, skips: bool) -> float:
             block = block + unit(WIDTH)
         whole = block @ whole
     transmitted_base = whole.T @ base
-    size = base.norm().clamp_min(1e-300)
-    return float(transmitted_base.norm() / size)
+    return float(transmitted_base.norm() / base.norm().clamp_min(1e-300))
 
 
 def searched(
@@ -56,17 +55,13 @@ def searched(
     nearly attain it."""
 
     def excess(z: Tensor) -> float:
-        violation = ratio(z, depth, k, rho, skips) / bound - 1
-        return sign * violation
+        return sign * (ratio(z, depth, k, rho, skips) / bound - 1)
 
-    size = (depth + 1) * WIDTH**2
-    random = gauss(seeded(depth), size)
-    identity = unit(WIDTH).flatten()
-    plus = identity.repeat(depth + 1, 1)
+    random = gauss(seeded(depth), (depth + 1) * WIDTH**2)
+    plus = unit(WIDTH).flatten().repeat(depth + 1, 1)
     minus = plus.clone()
     minus[:depth:k] *= -1
-    starts = (random, plus.flatten(), minus.flatten())
-    return max(attack(excess, start, 30) for start in starts)
+    return max(attack(excess, start, 30) for start in (random, plus.flatten(), minus.flatten()))
 
 
 SHAPES = ((2, 1), (4, 1), (4, 2), (6, 3), (6, 2))
@@ -115,8 +110,7 @@ def scaling() -> BothErrors:
     settings = itertools.product((1, 2, 3, 4), (0.5, 1.0, 2.0), (0.3, 0.9))
     for k, c, rho in settings:
         shrinkage = (c * rho / depth) ** k
-        exponent = depth / k * math.log1p(-shrinkage)
-        value = math.exp(exponent)
+        value = math.exp(depth / k * math.log1p(-shrinkage))
         limit = 1.0
         if k == 1:
             limit = math.exp(-c * rho)
@@ -141,8 +135,7 @@ def unscaled() -> Outcome:
     the bound stays above exp(−rho)/2."""
     bound = 0.5**200
     reached = shrunk(200, 0.5)
-    depths = (10, 100, 400)
-    scaled = min(shrunk(depth, 0.5 / depth) for depth in depths)
+    scaled = min(shrunk(depth, 0.5 / depth) for depth in (10, 100, 400))
     witness = worked(
         "f(h) = h − h/2, 200 times, loss = out²/2: R(v0,vL)",
         ">= C > 0 for all L",
@@ -184,8 +177,7 @@ def summands_psd() -> Outcome:
     """Proof sketch of (b'): the summand D_p^T d2 loss of a skip path is PSD? D_p = ((0, 1), (0,
     0)), d2 loss = I."""
     term = real([[0.0, 1.0], [0.0, 0.0]]).T
-    symmetric = (term + term.T) / 2
-    smallest = float(torch.linalg.eigvalsh(symmetric)[0])
+    smallest = float(torch.linalg.eigvalsh((term + term.T) / 2)[0])
     witness = worked(
         "D_p = ((0, 1), (0, 0)), ∇²ℓ = I: smallest eigenvalue of the symmetric part",
         ">= 0",

@@ -188,8 +188,7 @@ def check_hypotheses(eta: float, base: Example, skipped: Example) -> None:
     after = skipped.gauss_newton
     moved = []
     for pair, block in before.items():
-        change = after[pair] - block
-        moved.append(norm_of(change))
+        moved.append(norm_of(after[pair] - block))
     excess = []
     for e in (base, skipped):
         gauss_newton = e.gauss_newton
@@ -249,8 +248,7 @@ def total_norm(semidefinite: bool = True) -> Outcome:
         added = b @ b.T if semidefinite else b + b.T
         return 1 - float((positive + added).norm() / positive.norm())
 
-    draws = random_matrices(((8, 4),) * 20)
-    return worst(draws, loss)
+    return worst(random_matrices(((8, 4),) * 20), loss)
 
 
 CHECKS.without["dag.remark70", "B >= 0"] = lambda: total_norm(semidefinite=False)
@@ -291,8 +289,7 @@ def norms_of_he_layers() -> Outcome:
     for _ in range(20):
         scale = (2 / 64) ** 0.5
         W = gauss(generator, 64, 64) * scale
-        inputs = gauss(generator, 32, 64)
-        active = (inputs @ W.T > 0).double()
+        active = (gauss(generator, 32, 64) @ W.T > 0).double()
         D = active[:, :, None] * W
         squares = D.square().sum((1, 2))
         norms.append(float(spectral_norm(D).mean()))

@@ -83,8 +83,7 @@ def same_parameterization() -> Outcome:
     with_skips = parameters_of(True)
     without = parameters_of(False)
     widths = (64, 128, 256, 512)
-    steps = itertools.pairwise(widths)
-    projections = sum(i * o + 2 * o for i, o in steps)
+    projections = sum(i * o + 2 * o for i, o in itertools.pairwise(widths))
     witness = worked(
         "parameters of ResNet-18 and of the plain network, ten classes",
         "equal",
@@ -107,8 +106,7 @@ def per_position() -> Outcome:
     x = gauss(generator, tokens, width)
 
     def attention(inputs: Tensor) -> Tensor:
-        products = (inputs @ query) @ (inputs @ key).mT
-        scores = products / math.sqrt(width)
+        scores = (inputs @ query) @ (inputs @ key).mT / math.sqrt(width)
         return torch.softmax(scores, -1) @ (inputs @ value)
 
     def by_position(inputs: Tensor) -> Tensor:
@@ -118,8 +116,7 @@ def per_position() -> Outcome:
 
     mixed = jacrev(attention)(x)[0]
     single = jacrev(by_position)(x)[0]
-    ratio = mixed[:, 1].norm() / mixed[:, 0].norm()
-    share = float(ratio)
+    share = float(mixed[:, 1].norm() / mixed[:, 0].norm())
     witness = worked(
         "random attention, 4 tokens of width 3: ‖∂O_0/∂x_1‖ over ‖∂O_0/∂x_0‖",
         "0",
@@ -170,8 +167,7 @@ def tensor_part_everywhere() -> Outcome:
     for v, w in order:
         sizes = []
         for e in examples(case):
-            share = e.tensor[v, w].norm() / e.blocks[v, w].norm()
-            sizes.append(float(share))
+            sizes.append(float(e.tensor[v, w].norm() / e.blocks[v, w].norm()))
         pairs.append((v in last or w in last, max(sizes)))
     zero = [linear for linear, size in pairs if size < 1e-12]
     least = min(size for linear, size in pairs if not linear)
@@ -197,15 +193,11 @@ def branches(depth: int, seed: int) -> tuple[float, float]:
         whole = (unit(64) + block) @ whole
     head = default_weight(generator, 10, 64)
     p = torch.softmax(h @ head.mT, -1)
-    squares = p[:, :, None] * p[:, None]
-    of_loss = torch.diag_embed(p) - squares
+    of_loss = torch.diag_embed(p) - p[:, :, None] * p[:, None]
     curvature = head.mT @ of_loss @ head
-    transmitted = whole.mT @ curvature
-    resonance = transmitted.flatten(1).norm(dim=1)
-    norms = [spectral_norm(block) for block in blocks]
-    largest = torch.stack(norms).amax(0)
-    size = curvature.flatten(1).norm(dim=1)
-    bound = (1 - largest) ** depth * size
+    resonance = (whole.mT @ curvature).flatten(1).norm(dim=1)
+    largest = torch.stack([spectral_norm(block) for block in blocks]).amax(0)
+    bound = (1 - largest) ** depth * curvature.flatten(1).norm(dim=1)
     violations = bound / resonance - 1
     return float(largest.max()), float(violations.max())
 

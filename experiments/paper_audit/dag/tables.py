@@ -29,8 +29,7 @@ def gaps_of_attention(protocol: str) -> list[float]:
 
 
 def largest_difference(values: list[float], published: list[float]) -> float:
-    pairs = zip(values, published, strict=True)
-    return max(apart(a, b) for a, b in pairs)
+    return max(apart(a, b) for a, b in zip(values, published, strict=True))
 
 
 def listed(values: list[float]) -> str:
@@ -70,8 +69,7 @@ def smallest_coupling() -> Outcome:
     for depth, checkpoint in settings:
         values.append(deep("C_dLminus1", "residual", depth, checkpoint))
     least = min(values)
-    where = "Table N.3, L = 16, residual, final: C(L−1)"
-    witness = worked(where, "> 0.91", "> 0.88", f"{least:g}")
+    witness = worked("Table N.3, L = 16, residual, final: C(L−1)", "> 0.91", "> 0.88", f"{least:g}")
     printed = 0.91 - least
     corrected = 0.88 - least
     return Outcome(printed, corrected, len(values), witness)
@@ -86,16 +84,14 @@ def far(metric: str, width: str, depth: str = "6", checkpoint: str = "init") -> 
 
 def change_with_depth(width: str) -> float:
     """D_far after training at L = 8 over L = 6, less 1."""
-    deeper = far("D_far", width, "8", "final")
-    return deeper / far("D_far", width, "6", "final") - 1
+    return far("D_far", width, "8", "final") / far("D_far", width, "6", "final") - 1
 
 
 @CHECKS.clause("dag.n1.difference")
 def depth_difference() -> Outcome:
     """Appendix N, above Table N.1: D_far after training at L = 8 and 6 differs by < 10 %, for d_u
     >= 64, which the sentence before names; corrected: by < 10.7 %."""
-    widths = ("64", "128", "256", "512")
-    differences = [change_with_depth(width) for width in widths]
+    differences = [change_with_depth(width) for width in ("64", "128", "256", "512")]
     largest = max(abs(value) for value in differences)
     shown = ", ".join(f"{value:+.1%}" for value in differences)
     witness = worked(
@@ -116,8 +112,7 @@ def coupling_range() -> Outcome:
     factors = {}
     settings = itertools.product(("C_far", "D_far"), ("4", "8"))
     for metric, width in settings:
-        widest = far(metric, "256")
-        factors[metric, width] = widest / far(metric, width)
+        factors[metric, width] = far(metric, "256") / far(metric, width)
     corrected = {("C_far", "4"): 3.5, ("C_far", "8"): 2.1, ("D_far", "8"): 4.2}
     witness = worked(
         "Table 3, before training, from d_u = 4 and from d_u = 8 to 256: C_far, next to D_far",
@@ -133,8 +128,7 @@ def coupling_range() -> Outcome:
 
 def resonance_fall(depth: str) -> float:
     """R(0) over R(L − 1) of Table N.3, plain networks before training."""
-    nearest = deep("R_d0", "plain", depth, "init")
-    return nearest / deep("R_dLminus1", "plain", depth, "init")
+    return deep("R_d0", "plain", depth, "init") / deep("R_dLminus1", "plain", depth, "init")
 
 
 @CHECKS.clause("dag.s51.orders")
@@ -174,10 +168,8 @@ def column_of_changes() -> Outcome:
     errors = []
     settings = itertools.product(("exp3b_layernorm", "exp3_gn_gap"), ACTIVATIONS[2:])
     for table, activation in settings:
-        percent = printed_number(table, metric="gap_change_percent", activation=activation)
-        change = percent / 100
-        after = gap(table, activation, "final")
-        ratio = after / gap(table, activation, "init")
+        change = printed_number(table, metric="gap_change_percent", activation=activation) / 100
+        ratio = gap(table, activation, "final") / gap(table, activation, "init")
         changes[table, activation] = change
         errors.append(abs(change - (ratio - 1)))
     largest = max(abs(value) for value in changes.values())
@@ -197,8 +189,7 @@ def power_of_table_5() -> float:
     """Exponent p of the gap ~ E[σ″²]^p from Softplus to GELU."""
     low, high = (gap("exp3_gn_gap", a, "init") for a in ("softplus", "gelu"))
     flat, bent = (squared_bend("exp3_gn_gap", a) for a in ("softplus", "gelu"))
-    growth = math.log(high / low)
-    return growth / math.log(bent / flat)
+    return math.log(high / low) / math.log(bent / flat)
 
 
 @CHECKS.clause("dag.ranking")
@@ -206,13 +197,11 @@ def ranking() -> Outcome:
     """Section 5.3: rho = 0.97 of gap and E[sigma''^2] over five activations, two of E = 0, has p <
     0.01; corrected: the exact two-sided p over all 120 orders is 4/120."""
     curvature = [squared_bend("exp3_gn_gap", activation) for activation in ACTIVATIONS]
-    bent = ACTIVATIONS[2:]
-    smooth = [gap("exp3_gn_gap", activation, "init") for activation in bent]
+    smooth = [gap("exp3_gn_gap", activation, "init") for activation in ACTIVATIONS[2:]]
     gaps = [1e-8, 2e-8, *smooth]  # the table prints "< 1e-7" for the first two
     test = spearmanr(curvature, gaps)
     found = float(test.statistic)
-    all_orders = itertools.permutations(gaps)
-    orders = [float(spearmanr(curvature, o).statistic) for o in all_orders]
+    orders = [float(spearmanr(curvature, o).statistic) for o in itertools.permutations(gaps)]
     p = mean(abs(r) > found - 1e-9 for r in orders)
     upper = mean(r > found - 1e-9 for r in orders)
     witness = worked(
@@ -233,11 +222,9 @@ def branch_steps() -> Outcome:
     """Section 5.4 (H4.1): 45 of 48 steps d → d + 1 within a branch fall; corrected: all, in the
     authors' results."""
     falls = []
-    file = UNROUNDED / "branches.csv"
-    with open(file, newline="", encoding="utf-8") as stream:
+    with open(UNROUNDED / "branches.csv", newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
-            norms = row["R"].split()
-            steps = itertools.pairwise([float(value) for value in norms])
+            steps = itertools.pairwise([float(value) for value in row["R"].split()])
             falls += [after < before for before, after in steps]
     witness = worked(
         "authors' results (exp4/results.json), k = 2 and 3, four networks, two branches, before "

@@ -56,17 +56,14 @@ def tensor_share(
     of_v = zeros(outputs[v].numel())
     of_w = zeros(outputs[w].numel())
     zero = (of_v, of_w)
-    by_first = jacrev(lambda a, b: loss(output(a, b)))
-    mixed = jacfwd(by_first, argnums=1)
+    mixed = jacfwd(jacrev(lambda a, b: loss(output(a, b))), argnums=1)
     block = mixed(*zero)
     left = jacrev(output, argnums=0)(*zero)
     right = jacrev(output, argnums=1)(*zero)
-    of_loss = hessian(loss)(output(*zero))
-    curvature = of_loss.reshape(left.shape[0], -1)
+    curvature = hessian(loss)(output(*zero)).reshape(left.shape[0], -1)
     gauss_newton = left.mT @ curvature @ right
     tensor_part = block - gauss_newton
-    ratio = tensor_part.norm() / block.norm()
-    return float(ratio.detach())
+    return float((tensor_part.norm() / block.norm()).detach())
 
 
 def cross_entropy(logits: Tensor) -> Tensor:
@@ -76,8 +73,7 @@ def cross_entropy(logits: Tensor) -> Tensor:
 
 def squared(output: Tensor) -> Tensor:
     """Against 0.7."""
-    differences = output.reshape(-1) - 0.7
-    return differences.square().sum()
+    return (output.reshape(-1) - 0.7).square().sum()
 
 
 Measured = tuple[Network, str, str]
@@ -135,8 +131,7 @@ def positions(activation: str) -> Outcome:
     """Exp. 5: (block0, block1) of the position-wise network."""
     networks = []
     for seed in (0, 1, 2):
-        generator = seeded(seed)
-        network = positionwise_mlp(width=4, activation=activation, generator=generator)
+        network = positionwise_mlp(width=4, activation=activation, generator=seeded(seed))
         networks.append((network, "block0", "block1"))
     return _largest(networks, (3, 4), squared)
 
@@ -146,8 +141,7 @@ def before_the_head(v: str, w: str) -> Outcome:
     output."""
     networks = []
     for seed in (0, 1, 2):
-        network = small(seed, depth=4, activation="silu", residual=True)
-        networks.append((network, v, w))
+        networks.append((small(seed, depth=4, activation="silu", residual=True), v, w))
     return _largest(networks, (9,), cross_entropy)
 
 
@@ -189,16 +183,14 @@ def networks() -> Iterator[Untrained]:
     """Exp. 4 at every depth, merge and activation; Exp. 5's two networks, which its protocols
     share."""
     for k, merge, activation in itertools.product(DEPTHS, MERGES, ACTIVATIONS):
-        model = DiamondModel(initial="published")
-        network_settings = model.network(
+        network_settings = DiamondModel(initial="published").network(
             outputs=IMAGE_CLASSES, branch_depth=k, merge=merge, activation=activation
         )
-        pair = (f"a{k - 1}", f"b{k - 1}")
         yield Untrained(
             experiment="exp4_diamond",
             network=f"k={k} {merge}+{activation}",
             settings=network_settings,
-            pair=pair,
+            pair=(f"a{k - 1}", f"b{k - 1}"),
             shape=PIXELS,
             flat=(merge, activation) != ("cat", "silu"),
         )
@@ -216,12 +208,9 @@ def networks() -> Iterator[Untrained]:
 def row(case: Untrained, seed: int) -> dict[str, Any]:
     """share = ‖H − H^GN‖_F / ‖H‖_F of the pair in the network of one published seed, at one
     Gaussian input."""
-    generator = seeded(seed)
-    x = torch.randn(1, *case.shape, generator=generator)
+    x = torch.randn(1, *case.shape, generator=seeded(seed))
     loss = cross_entropy if case.experiment == "exp4_diamond" else squared
     v, w = case.pair
-    network = build(case.settings, seed)
-    share = tensor_share(network, x, v, w, loss)
     return {
         "experiment": case.experiment,
         "network": case.network,
@@ -229,14 +218,13 @@ def row(case: Untrained, seed: int) -> dict[str, Any]:
         "v": v,
         "w": w,
         "flat": case.flat,
-        "share": share,
+        "share": tensor_share(build(case.settings, seed), x, v, w, loss),
     }
 
 
 def rows() -> list[dict[str, Any]]:
     """One row for each network and published seed."""
-    cases = itertools.product(networks(), PUBLISHED_SEEDS)
-    return [row(case, seed) for case, seed in cases]
+    return [row(case, seed) for case, seed in itertools.product(networks(), PUBLISHED_SEEDS)]
 
 
 def claims(table: list[dict[str, Any]]) -> list[Claim]:

@@ -167,8 +167,7 @@ CHECKS["hsr.eq93"] = term_by_v(third_trace_term, eq93)
 
 def both(first: Formula, second: Formula | None = None) -> Formula:
     """h(x_i) ⊗ first_ij + h(x_j) ⊗ second_ji; second defaults to first."""
-    of_i = by_input(t.hxi, first)
-    return of_i + by_input(t.hxj, swapped(second or first))
+    return by_input(t.hxi, first) + by_input(t.hxj, swapped(second or first))
 
 
 def phi(row: int, column: int) -> Formula:
@@ -216,8 +215,7 @@ def root_example() -> Worked:
     exact = instance.jacobian(phi(1, 1), 0, 1)[instance.count + 1]
     gradient = t.e_phi + swapped(t.e_phi)
     signed = gradient(i, j)[1]
-    root = t.signed(i, j)
-    unsigned = signed * float(torch.sign(root))
+    unsigned = signed * float(torch.sign(t.signed(i, j)))
     return worked(
         "one GELU unit, y_1 = −1, y_2 = 3/2, Ṽ = 3/2: dΦ_11/dv_1",
         f"{float(unsigned):.5g} with the non-negative root",

@@ -44,16 +44,14 @@ Scalar = Callable[[Tensor], Tensor]
 def moments(hessian: Tensor) -> tuple[Tensor, Tensor, int]:
     """(μ, σ, D) from the eigenvalues themselves, their population mean and standard deviation."""
     eigenvalues = torch.linalg.eigvalsh(hessian)
-    std = eigenvalues.std(correction=0)
-    return eigenvalues.mean(), std, len(eigenvalues)
+    return eigenvalues.mean(), eigenvalues.std(correction=0), len(eigenvalues)
 
 
 def gradient_of(instance: Instance, scalar: Scalar) -> Tensor:
     """d scalar(H(θ)) / dθ by autodiff of the autodiff Hessian."""
 
     def function(theta: Tensor) -> Tensor:
-        hessian = jacrev(grad(loss))(theta, instance.x, instance.q, instance.name)
-        return scalar(hessian)
+        return scalar(jacrev(grad(loss))(theta, instance.x, instance.q, instance.name))
 
     return grad(function)(instance.theta)
 
@@ -178,13 +176,11 @@ def theorem_three(instance: Instance) -> Tensor:
 
 
 def theorem_four(instance: Instance) -> Tensor:
-    half = total(outer(i.hx, square_by_w(i, j)) for i, j in pairs(instance.samples))
-    return 2 * half
+    return 2 * total(outer(i.hx, square_by_w(i, j)) for i, j in pairs(instance.samples))
 
 
 def theorem_five(instance: Instance) -> Tensor:
-    half = total(square_by_v(i, j) for i, j in pairs(instance.samples))
-    return 2 * half
+    return 2 * total(square_by_v(i, j) for i, j in pairs(instance.samples))
 
 
 CHECKS["hsr.theorem2"] = matches(cases, lambda c: gradient_of(c, torch.trace)[c.w], theorem_two)

@@ -27,8 +27,7 @@ def bounds_and_eigenvalues(group: str, seed: int) -> tuple[list[float], list[flo
     for row in endpoints:
         kept = row["reading"] == "every_step" and row["status"] == "ok"
         if kept and (row["method"], row["group"]) == ("hsr", group):
-            mean = float(row["mean"])
-            low.append(2 * mean - float(row["lambda_sup"]))
+            low.append(2 * float(row["mean"]) - float(row["lambda_sup"]))
             least.append(float(row["lambda_min"]))
     return low, least
 
@@ -44,11 +43,9 @@ def lower_bound_and_saddles() -> Outcome:
     for group in ("flat", "sharp"):
         for seed in published.PUBLISHED_SEEDS:
             low, least = bounds_and_eigenvalues(group, seed)
-            pairs = zip(low, least, strict=True)
-            ratios += [abs(a / b) for a, b in pairs]
+            ratios += [abs(a / b) for a, b in zip(low, least, strict=True)]
             test = spearmanr(low, least)
-            significant = test.pvalue < LEVEL and test.statistic > 0
-            positive.append(bool(significant))
+            positive.append(bool(test.pvalue < LEVEL and test.statistic > 0))
             shown.append(float(test.statistic))
     witness = worked(
         "hsr_regularization, end points of HSR, five data sets, flat and sharp starts: rank "
@@ -66,8 +63,7 @@ def falls() -> list[float]:
     """Share of the descents on λ_sup alone in which λ_1, ..., λ_D are lower at the end."""
     by_start: dict[tuple[str, str], list[published.Row]] = {}
     for row in published.rows("hsr_gradient", "bound_descent"):
-        start = (row["seed"], row["start"])
-        by_start.setdefault(start, []).append(row)
+        by_start.setdefault((row["seed"], row["start"]), []).append(row)
     shares = [0.0] * 13
     for steps in by_start.values():
         steps.sort(key=lambda row: int(row["step"]))
@@ -129,8 +125,7 @@ def factor_of_sigma() -> BothErrors:
         network = papers_network(seeded(seed))
         count = len(network.theta)
         by_mean, by_std = gradients_of_moments(network)
-        difference = gradient_of(network, bound) - by_mean
-        factor = difference @ by_std / by_std.square().sum()
+        factor = (gradient_of(network, bound) - by_mean) @ by_std / by_std.square().sum()
         printed = apart(float(factor), count)
         yield printed, apart(float(factor), (count - 1) ** 0.5)
     return worked(

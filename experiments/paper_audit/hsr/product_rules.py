@@ -29,14 +29,11 @@ def product_rule(matrix: Formula) -> Check:
         for case in cases():
             i, j = case.samples
             vectors = case.jacobian(lambda i, j: matrix(i, j).flatten())
-            of_i = case.jacobian(t.oi)
-            by_first = of_i @ matrix(i, j) @ j.o
-            of_j = case.jacobian(t.oj)
-            by_second = of_j @ matrix(j, i) @ i.o
+            by_first = case.jacobian(t.oi) @ matrix(i, j) @ j.o
+            by_second = case.jacobian(t.oj) @ matrix(j, i) @ i.o
             by_matrix = vectors @ kron(i.o, j.o)
             rule = by_matrix + by_first + by_second
-            exact = case.jacobian(t.oi @ matrix @ t.oj)
-            errors.append(relative_error(rule, exact))
+            errors.append(relative_error(rule, case.jacobian(t.oi @ matrix @ t.oj)))
         return outcome_of(errors)
 
     return check
@@ -52,8 +49,7 @@ def omega_rule() -> Errors:
         i, j = case.samples
         by_first = case.jacobian(t.s1i) * j.s1
         by_second = case.jacobian(t.s1j) * i.s1
-        exact = case.jacobian(t.omega)
-        yield relative_error(by_first + by_second, exact)
+        yield relative_error(by_first + by_second, case.jacobian(t.omega))
 
 
 @CHECKS.clause("hsr.eq63")
@@ -62,25 +58,21 @@ def leibniz() -> Errors:
         i, j = case.samples
         by_first = case.jacobian(t.fi) @ j.f
         by_second = case.jacobian(t.fj) @ i.f
-        exact = case.jacobian(t.fi @ t.fj)
-        yield relative_error(by_first + by_second, exact)
+        yield relative_error(by_first + by_second, case.jacobian(t.fi @ t.fj))
 
 
 @CHECKS.clause("hsr.eq111")
 def symmetries() -> Errors:
     for case in cases():
         i, j = case.samples
-        transposed = t.phi_matrix(i, j).T
-        yield relative_error(transposed, t.phi_matrix(j, i))
+        yield relative_error(t.phi_matrix(i, j).T, t.phi_matrix(j, i))
         corner = t.psi_matrix(i, j)[1, 0]
         of_pair = t.psi_matrix(j, i)[0, 1]
         yield relative_error(corner, of_pair)
         yield relative_error(t.omega(i, j), t.omega(j, i))
-        reordered = t.G_phi(j, i)[:, [0, 2, 1, 3]]
-        swapped = reordered @ kron(i.o, j.o)
+        swapped = t.G_phi(j, i)[:, [0, 2, 1, 3]] @ kron(i.o, j.o)
         yield relative_error(swapped, t.G_phi(j, i) @ kron(j.o, i.o))
-        ordered = [i.s1 * j.s1, i.s1 * j.delta, i.delta * j.s1, i.delta * j.delta]
-        products = torch.stack(ordered)
+        products = torch.stack([i.s1 * j.s1, i.s1 * j.delta, i.delta * j.s1, i.delta * j.delta])
         yield relative_error(kron(i.o, j.o), products)
 
 
@@ -96,5 +88,4 @@ def kronecker() -> Errors:
         x_C = kron(x, C)
         yield relative_error(kron(x, A @ B), x_A @ B)
         yield relative_error(kron(x, A + C), x_A + x_C)
-        columns_of_both = torch.cat([x_A, x_C], 1)
-        yield relative_error(kron(x, torch.cat([A, C], 1)), columns_of_both)
+        yield relative_error(kron(x, torch.cat([A, C], 1)), torch.cat([x_A, x_C], 1))

@@ -54,16 +54,14 @@ def polynomial(instance: Instance) -> float:
     samples = instance.samples
     inputs = max(float(i.norm) for i in samples)
     hidden = max(norm_of(i.f) for i in samples)
-    kernels = 60 * len(samples) * instance.units
-    size = kernels * inputs**2.5
+    size = 60 * len(samples) * instance.units * inputs**2.5
     weights = (1 + norm_of(samples[0].V)) ** 5
     return size * weights * (1 + hidden) ** 5
 
 
 def excess_share(instance: Instance) -> float:
     """Share of the first sample over |δ_1| times the polynomial, less 1."""
-    delta = float(instance.samples[0].delta)
-    error = abs(delta)
+    error = abs(float(instance.samples[0].delta))
     if not error:
         return -1.0
     size = norm_of(shares(instance, 0))
@@ -96,8 +94,7 @@ def proposition_one() -> Outcome:
     for path in walks:
         first = shares(path[0], 0)
         last = shares(path[-1], 0)
-        before = norm_of(first)
-        growth.append(norm_of(last) / before)
+        growth.append(norm_of(last) / norm_of(first))
     cases = list(itertools.chain(*walks))
     for scale in (0.1, 1.0, 5.0):
         cases += instances(sizes=gradients.SMALL, scale=scale)
@@ -129,10 +126,8 @@ def ends(hessian: Tensor) -> Ends:
     """(λ_sup, λ_inf) of Eqs. 1, 2 and 61, from the traces of H and H²."""
     dimension = len(hessian)
     mean = float(hessian.trace()) / dimension
-    mean_square = float(hessian.square().sum()) / dimension
-    variance = mean_square - mean**2
-    squared_reach = (dimension - 1) * max(variance, 0.0)
-    reach = math.sqrt(squared_reach)
+    variance = float(hessian.square().sum()) / dimension - mean**2
+    reach = math.sqrt((dimension - 1) * max(variance, 0.0))
     return mean + reach, mean - reach
 
 
@@ -140,14 +135,12 @@ def ends_after(theta: Tensor, x: Tensor, q: Tensor, step: float = 0.0) -> Ends:
     """(λ_sup, λ_inf) of a sigmoid network after a step of this length against the gradient of
     λ_sup."""
     gradient = gradients.gradient_of(Instance("sigmoid", theta, x, q), gradients.bound)
-    moved = theta - step * gradient
-    return ends(Instance("sigmoid", moved, x, q).hessian)
+    return ends(Instance("sigmoid", theta - step * gradient, x, q).hessian)
 
 
 def gradient_parts(instance: Instance) -> tuple[Tensor, Tensor]:
     """∇μ and ∇λ_sup."""
-    of_trace = gradients.gradient_of(instance, torch.trace)
-    by_mean = of_trace / len(instance.theta)
+    by_mean = gradients.gradient_of(instance, torch.trace) / len(instance.theta)
     return by_mean, gradients.gradient_of(instance, gradients.bound)
 
 

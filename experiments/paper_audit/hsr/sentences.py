@@ -36,8 +36,7 @@ def perturbations() -> Outcome:
         scale = network.theta.abs()
         step = RADIUS * scale**2 * network.gradient / (scale * network.gradient).norm()
         ratios.append(norm_of(step) / RADIUS)
-        length = norm_of(step / scale)
-        errors.append(apart(length, RADIUS))
+        errors.append(apart(norm_of(step / scale), RADIUS))
     shortest = RADIUS * min(ratios)
     longest = RADIUS * max(ratios)
     witness = worked(
@@ -65,11 +64,8 @@ def double_sum() -> BothErrors:
         network = papers_network(seeded(seed))
         x = network.x[:6]
         q = network.q[:6]
-        network_of_six = Instance("sigmoid", network.theta, x, q)
-        once = ratio_of_gradients(network_of_six)
-        inputs = x.repeat(3, 1)
-        repeated = Instance("sigmoid", network.theta, inputs, q.repeat(3))
-        thrice = ratio_of_gradients(repeated)
+        once = ratio_of_gradients(Instance("sigmoid", network.theta, x, q))
+        thrice = ratio_of_gradients(Instance("sigmoid", network.theta, x.repeat(3, 1), q.repeat(3)))
         printed = apart(thrice, 3 * once)
         yield printed, apart(thrice, once)
     return worked(

@@ -158,10 +158,8 @@ def dense_sextic(c: Bias) -> Tensor:
     targets = (torch.zeros_like(r), r, -r)
     for target in targets:
         for _ in range(c.m - 2):
-            distances = (values - target).abs()
-            nearest = int(torch.argmin(distances))
-            before = values[:nearest]
-            values = torch.cat([before, values[nearest + 1 :]])
+            nearest = int(torch.argmin((values - target).abs()))
+            values = torch.cat([values[:nearest], values[nearest + 1 :]])
     coefficients = tensors.ones(1)
     for value in values:
         times_variable = pad(coefficients, (0, 1))

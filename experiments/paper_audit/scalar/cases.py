@@ -51,8 +51,7 @@ def linear_cases() -> tuple[Linear, ...]:
     cases = hand_cases()
     for seed, (m, n) in enumerate(SIZES):
         (w, v), x, y = random_instance(seed, m, n)
-        mirrored = Linear(w, v, x, -y)
-        cases += [Linear(w, v, x, y), mirrored]
+        cases += [Linear(w, v, x, y), Linear(w, v, x, -y)]
     return tuple(cases)
 
 
@@ -81,8 +80,7 @@ def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
         v = with_both_signs(v)
         if samples != 1:
             x = with_both_signs(x)
-        mirrored = Relu(w, v, -x, y)
-        cases += [Relu(w, v, x, y), mirrored]
+        cases += [Relu(w, v, x, y), Relu(w, v, -x, y)]
     return tuple(cases)
 
 
@@ -115,8 +113,7 @@ def bias_cases(centred: bool = True, unit: bool = True) -> tuple[Bias, ...]:
         if centred:
             x = x - x.mean()
         if unit:
-            scale = (x**2).mean().sqrt()
-            x = x / scale
+            x = x / (x**2).mean().sqrt()
         cases.append(Bias(w, v, x, y, b))
     return tuple(cases)
 
@@ -140,8 +137,7 @@ def theorem6_cases() -> tuple[Bias, ...]:
     for case in plain_bias_cases():
         v = case.v
         b = case.b - (dot(case.b, v) / case.vv) * v
-        scaled = b * vector_norm(v) / vector_norm(b)
-        cases.append(replace(case, b=scaled))
+        cases.append(replace(case, b=b * vector_norm(v) / vector_norm(b)))
     return tuple(cases)
 
 
@@ -169,21 +165,17 @@ def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
     scale = spectral_norm(hessian)
     if norm <= 1e-12 * (1 + scale):
         return 1.0
-    residual = hessian @ vector - value * vector
-    return float(vector_norm(residual) / (scale * norm))
+    return float(vector_norm(hessian @ vector - value * vector) / (scale * norm))
 
 
 def distance_to_spectrum(case: Case, values: Tensor) -> float:
     """Largest distance of the given values to the nearest eigenvalue, relative to the largest
     |eigenvalue|."""
-    differences = values[:, None] - case.eigenvalues[None, :]
-    distances = differences.abs()
+    distances = (values[:, None] - case.eigenvalues[None, :]).abs()
     nearest = distances.min(dim=1).values
-    scale = case.eigenvalues.abs().max()
-    return float(nearest.max() / scale)
+    return float(nearest.max() / case.eigenvalues.abs().max())
 
 
 def ascending(*parts: Tensor) -> Tensor:
     """All numbers in one ascending vector."""
-    flat = [part.reshape(-1) for part in parts]
-    return torch.cat(flat).sort().values
+    return torch.cat([part.reshape(-1) for part in parts]).sort().values

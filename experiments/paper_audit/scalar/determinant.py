@@ -55,8 +55,7 @@ CHECKS["scalar.eq45"] = matches(linear_cases, dense_hessian, right_matrix)
 
 @lifted
 def determinant(matrix: Tensor) -> Tensor:
-    shift = LAMBDA * unit(len(matrix))
-    return torch.linalg.det(matrix - shift)
+    return torch.linalg.det(matrix - LAMBDA * unit(len(matrix)))
 
 
 CHECKS["scalar.eq13"] = matches(
@@ -70,8 +69,7 @@ CHECKS["scalar.eq13"] = matches(
 @Formula
 def schur_of_hessian(c: Linear) -> Tensor:
     """Schur complement of the lower right block in the automatic H − λI."""
-    shift = LAMBDA * unit(2 * c.m)
-    shifted = c.hessian - shift
+    shifted = c.hessian - LAMBDA * unit(2 * c.m)
     above, below = shifted.split(c.m)
     left, right = above.split(c.m, 1)
     below_left, below_right = below.split(c.m, 1)

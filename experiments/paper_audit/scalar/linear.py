@@ -60,8 +60,7 @@ def product_of_outliers(c: Linear) -> Tensor:
     """λ1 λ2 from the automatic Hessian: tr H and tr H² less the 2(m−1) bulk eigenvalues ±d."""
     of_bulk = 2 * (c.m - 1) * c.d**2
     squares = (c.hessian**2).sum() - of_bulk
-    square_of_trace = c.hessian.trace() ** 2
-    return (square_of_trace - squares) / 2
+    return (c.hessian.trace() ** 2 - squares) / 2
 
 
 product_form = d**2 + 2 * a * d * wv
@@ -91,8 +90,7 @@ def rank_one_error(c: Linear) -> float:
     """At the solution (y replaced by the network's own output): one eigenvalue tr H, the others
     zero."""
     solved = replace(c, y=c.wv * c.x)
-    bulk = zeros(2 * c.m - 1)
-    predicted = torch.cat([bulk, trace(c)[None]])
+    predicted = torch.cat([zeros(2 * c.m - 1), trace(c)[None]])
     return relative_error(solved.eigenvalues, predicted)
 
 
@@ -107,8 +105,7 @@ def eq34_violation(c: Linear) -> float:
 def bound_violation(c: Linear) -> float:
     """How far λ_min lies below −√(2ℓ)σ, relative to the largest |eigenvalue|."""
     bound = smallest_eigenvalue_bound(c.loss, c.a)
-    scale = c.eigenvalues.abs().max()
-    return float((bound - c.eigenvalues[0]) / scale)
+    return float((bound - c.eigenvalues[0]) / c.eigenvalues.abs().max())
 
 
 CHECKS["scalar.eq34"] = errors(linear_cases, eq34_violation)
@@ -123,8 +120,7 @@ def sections(target: float) -> list[Linear]:
     for seed, share in enumerate(shares):
         (w, v), x, _ = random_instance(seed, 1 + seed, 1 + seed)
         scaled = w * share * target / dot(w, v)
-        case = Linear(scaled, v, x, target * x)
-        cases.append(case)
+        cases.append(Linear(scaled, v, x, target * x))
     return cases
 
 
@@ -137,8 +133,7 @@ def phase_violation(c: Linear, phase: str) -> float:
     first, second = dense_outliers(c)
     side = -1.0 if phase == "late" else 1.0
     sum_of_both = trace(c)
-    above = side * (sum_of_both - first)
-    violation = torch.maximum(above, side * second)
+    violation = torch.maximum(side * (sum_of_both - first), side * second)
     return float(violation / sum_of_both)
 
 
@@ -151,8 +146,7 @@ def printed_phase(c: Linear) -> str:
 
 
 def right_phase(c: Linear) -> str:
-    slope = float(c.yx / c.a)
-    return phase_of_slope(float(c.wv), slope)
+    return phase_of_slope(float(c.wv), float(c.yx / c.a))
 
 
 CHECKS["scalar.phases"] = errors(
@@ -168,8 +162,7 @@ def product_sign_error(c: Linear, by_share: bool) -> float:
     target = c.yx / c.a
     inside = bool(target / 3 <= c.wv <= target)
     if by_share:
-        share = c.wv / target
-        inside = bool(1 / 3 <= share <= 1)
+        inside = bool(1 / 3 <= c.wv / target <= 1)
     return float(bool(product_of_outliers(c) > 0) != inside)
 
 

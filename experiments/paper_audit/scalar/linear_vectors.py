@@ -70,8 +70,7 @@ def gradient_form_error(c: Linear) -> float:
     theta = torch.cat([c.v, c.w])
     found = []
     for value in outliers(c):
-        along_gradient = value / c.d * c.gradient
-        vector = along_gradient + c.d * theta
+        vector = value / c.d * c.gradient + c.d * theta
         found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
@@ -102,8 +101,7 @@ def bulk_error(c: Linear, by_product: bool) -> float:
     for value in (c.d, -c.d):
         s = torch.sign(value * c.d) if by_product else torch.sign(value)
         z = projected_start(c.w + s * c.v)
-        vector = torch.cat([z, s * z])
-        found.append(eigen_error(c.hessian, vector, value))
+        found.append(eigen_error(c.hessian, torch.cat([z, s * z]), value))
     return max(found)
 
 
@@ -121,20 +119,16 @@ def eigen_system_error(c: Linear) -> float:
     found = [0.0]
     values, vectors = torch.linalg.eigh(c.hessian)
     scale = float(values.abs().max())
-    norms = torch.sqrt(c.ww + c.vv)
-    size = float(norms)
+    size = float(torch.sqrt(c.ww + c.vv))
     pairs = zip(values, vectors.T, strict=True)
     for value, z in pairs:
         z1 = z[: c.m]
         z2 = z[c.m :]
-        product = dot(c.w, z1) + dot(c.v, z2)
-        shared = c.a * product
+        shared = c.a * (dot(c.w, z1) + dot(c.v, z2))
         first = c.d * z2 - value * z1
         second = c.d * z1 - value * z2
-        top_error = shared * c.w + first
-        top = top_error.abs().max()
-        bottom_error = shared * c.v + second
-        bottom = bottom_error.abs().max()
+        top = (shared * c.w + first).abs().max()
+        bottom = (shared * c.v + second).abs().max()
         cross = dot(first, c.v) - dot(second, c.w)
         found.append(float(top) / scale)
         found.append(float(bottom) / scale)
@@ -151,16 +145,13 @@ def eq53_57_error(c: Linear) -> float:
     scale = float(torch.sqrt(c.ww + c.vv))
     for value in outliers(c):
         factor = c.d**2 - value**2
-        first_part = value * c.w + c.d * c.v
-        z1 = first_part / factor
-        second_part = c.d * c.w + value * c.v
-        z2 = second_part / factor
+        z1 = (value * c.w + c.d * c.v) / factor
+        z2 = (c.d * c.w + value * c.v) / factor
         first = c.d * z2 - value * z1 - c.w
         second = c.d * z1 - value * z2 - c.v
         found.append(float(first.abs().max()) / scale)
         found.append(float(second.abs().max()) / scale)
-        vector = torch.cat([z1, z2])
-        found.append(eigen_error(c.hessian, vector, value))
+        found.append(eigen_error(c.hessian, torch.cat([z1, z2]), value))
     return max(found)
 
 
@@ -169,10 +160,8 @@ CHECKS["scalar.eq53_57"] = errors(several, eq53_57_error)
 
 def sine(left: Tensor, right: Tensor) -> float:
     """Of the angle between two vectors."""
-    norms = left.norm() * right.norm()
-    cosine = left @ right / norms
-    square = (1 - cosine**2).clamp_min(0)
-    return float(square.sqrt())
+    cosine = left @ right / (left.norm() * right.norm())
+    return float((1 - cosine**2).clamp_min(0).sqrt())
 
 
 @CHECKS.clause("scalar.eq52.cases")
@@ -207,16 +196,12 @@ def bulk_constraint_error(c: Linear) -> float:
         top = z[: c.m]
         normal = c.w + sign * c.v
         residual = c.hessian @ z - group.value * z
-        mismatch = z[c.m :] - sign * top
-        found.append(float(mismatch.abs().max()))
-        off_normal = (normal @ top).abs().max()
-        found.append(float(off_normal / vector_norm(normal)))
-        scale = c.eigenvalues.abs().max()
-        found.append(float(residual.abs().max() / scale))
+        found.append(float((z[c.m :] - sign * top).abs().max()))
+        found.append(float((normal @ top).abs().max() / vector_norm(normal)))
+        found.append(float(residual.abs().max() / c.eigenvalues.abs().max()))
         for i in (0, 1):
             outlier = outlier_vector(c, i)
-            overlap = (outlier @ z).abs().max()
-            found.append(float(overlap / vector_norm(outlier)))
+            found.append(float((outlier @ z).abs().max() / vector_norm(outlier)))
     return max(found)
 
 

@@ -21,8 +21,7 @@ def linear_network(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
 
 def relu_network(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
     """wᵀ(v x)₊, (n,)."""
-    hidden = torch.outer(x, v)
-    return torch.relu(hidden) @ w
+    return torch.relu(torch.outer(x, v)) @ w
 
 
 def bias_network(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
@@ -32,8 +31,7 @@ def bias_network(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
 
 def multi_input_network(x: Tensor, w: Tensor, *columns: Tensor) -> Tensor:
     """wᵀ A x with A = [columns], x (n, d)."""
-    weights = torch.stack(columns, dim=1)
-    return x @ (weights.T @ w)
+    return x @ (torch.stack(columns, dim=1).T @ w)
 
 
 def autodiff_loss(
@@ -43,10 +41,8 @@ def autodiff_loss(
     sizes = [layer.numel() for layer in layers]
 
     def loss(theta: Tensor) -> Tensor:
-        parts = torch.split(theta, sizes)
-        outputs = network(x, *parts)
-        squares = (outputs - y) ** 2
-        return 0.5 * squares.mean()
+        outputs = network(x, *torch.split(theta, sizes))
+        return 0.5 * ((outputs - y) ** 2).mean()
 
     return loss
 
@@ -54,15 +50,13 @@ def autodiff_loss(
 def autodiff_hessian(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Dense (D, D) Hessian at the given layers, in their order."""
     loss = autodiff_loss(network, layers, x, y)
-    theta = torch.cat(list(layers))
-    return torch.func.hessian(loss)(theta)
+    return torch.func.hessian(loss)(torch.cat(list(layers)))
 
 
 def autodiff_gradient(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
     """(D,) gradient at the given layers, in their order."""
     loss = autodiff_loss(network, layers, x, y)
-    theta = torch.cat(list(layers))
-    return torch.func.grad(loss)(theta)
+    return torch.func.grad(loss)(torch.cat(list(layers)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +128,7 @@ class Relu(Linear):
         if sign < 0:
             neurons = ~neurons
             samples = ~samples
-        w = self.w[neurons]
-        cell = Linear(w, self.v[neurons], self.x[samples], self.y[samples])
+        cell = Linear(self.w[neurons], self.v[neurons], self.x[samples], self.y[samples])
         return cell, samples.double().mean()
 
 

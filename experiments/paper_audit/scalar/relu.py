@@ -43,8 +43,7 @@ def network(c: Relu) -> Tensor:
 
 def definition(c: Relu) -> Tensor:
     """As printed: the indicator alone."""
-    active = (outer(c.x, c.v) > 0).double()
-    return active @ c.w
+    return (outer(c.x, c.v) > 0).double() @ c.w
 
 
 def right_definition(c: Relu) -> Tensor:
@@ -175,15 +174,12 @@ def off_diagonal(c: Relu) -> float:
     """Largest entry between the cells, relative to the largest of all."""
     places = order(c)
     sizes = c.hessian[places][:, places].abs()
-    positive = int((c.v > 0).sum())
-    q = 2 * positive
-    off = sizes[:q, q:].max()
-    return float(off / sizes.max())
+    q = 2 * int((c.v > 0).sum())
+    return float(sizes[:q, q:].max() / sizes.max())
 
 
 def block_structure_error(c: Relu) -> float:
-    of_cells = relative_error(cell_matrix(c), c.hessian)
-    return max(off_diagonal(c), of_cells)
+    return max(off_diagonal(c), relative_error(cell_matrix(c), c.hessian))
 
 
 CHECKS["scalar.thm4"] = errors(relu_cases, block_structure_error)
@@ -198,8 +194,7 @@ def cell_values(c: Relu, sign: int) -> Tensor:
 
 def corollary5(c: Relu) -> Tensor:
     """Both cells."""
-    positive = cell_values(c, 1)
-    return ascending(positive, cell_values(c, -1))
+    return ascending(cell_values(c, 1), cell_values(c, -1))
 
 
 CHECKS["scalar.cor5"] = matches(relu_cases, dense_eigenvalues, corollary5)
@@ -222,8 +217,7 @@ def outlier_vector_error(c: Relu, sign: int, weighted: bool) -> float:
     for value in share * outliers(cell):
         z_v = value * cell.w + d * cell.v
         z_w = d * cell.w + value * cell.v
-        within_cell = torch.cat([z_v, z_w])
-        vector = embedded(c, sign, within_cell)
+        vector = embedded(c, sign, torch.cat([z_v, z_w]))
         found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
@@ -253,8 +247,7 @@ def bulk_vector_error(c: Relu, weighted: bool) -> float:
         for mirror in (1.0, -1.0):
             value = mirror * cell.d * (share if weighted else 1.0)
             z = projected_start(cell.w + mirror * cell.v)
-            within_cell = torch.cat([z, mirror * z])
-            vector = embedded(c, sign, within_cell)
+            vector = embedded(c, sign, torch.cat([z, mirror * z]))
             found.append(eigen_error(c.hessian, vector, value))
     return max(found)
 
@@ -275,8 +268,7 @@ def density_error(c: Relu, sign: int) -> float:
     y = torch.cat([c.y, c.y[others]])
     more = replace(c, x=x, y=y)
     neurons = neurons_of(c, sign)
-    chosen = torch.cat([neurons, neurons])
-    rows = chosen.nonzero().flatten()
+    rows = torch.cat([neurons, neurons]).nonzero().flatten()
     before = c.hessian[rows][:, rows]
     after = more.hessian[rows][:, rows]
     _, old_share = c.cell(sign)

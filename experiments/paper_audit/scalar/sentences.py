@@ -68,8 +68,7 @@ def eigenvalue_equation_error(c: Linear) -> float:
         factor = value * c.a * (c.ww + c.vv) + 2 * c.d * c.a * c.wv + c.d**2
         top = factor * c.w + value * c.d * c.v
         bottom = value * c.d * c.w + factor * c.v
-        image = c.hessian @ outlier_vector(c, k)
-        found.append(relative_error(image, torch.cat([top, bottom])))
+        found.append(relative_error(c.hessian @ outlier_vector(c, k), torch.cat([top, bottom])))
         found.append(abs(float(factor - value**2)) / float(c.eigenvalues.abs().max()) ** 2)
     return max(found)
 

@@ -96,18 +96,15 @@ CHECKS["scalar.thm6_triple"] = errors(theorem6_cases, lambda c: distance_to_spec
 
 def theorem6(c: Bias) -> Tensor:
     """The whole spectrum with the multiplicities m−2, m−2 and m−1 that the theorem leaves out."""
-    root = torch.sqrt(c.r2)
-    r = root.expand(c.m - 2)
-    zero = zeros(c.m - 1)
-    return ascending(pair(c), triple(c), r, -r, zero)
+    r = torch.sqrt(c.r2).expand(c.m - 2)
+    return ascending(pair(c), triple(c), r, -r, zeros(c.m - 1))
 
 
 def oblique_cases() -> list[Bias]:
     """‖v‖ = ‖b‖ without ⟨v, b⟩ = 0."""
     cases = []
     for c in plain_bias_cases():
-        unit_vector = c.b / c.b.norm()
-        b = unit_vector * c.v.norm()
+        b = c.b / c.b.norm() * c.v.norm()
         cases.append(replace(c, b=b))
     return cases
 
@@ -130,10 +127,8 @@ CHECKS.without["scalar.thm6", "‖v‖ = ‖b‖"] = errors(unequal_cases, pair_
 
 def bound_violation(c: Bias) -> float:
     """How far the triple leaves s/3 ± t', relative to t'."""
-    root = torch.sqrt(c.s**2 + 3 * c.r2)
-    reach = 2 / 3 * root
-    centred = triple(c) - c.s / 3
-    distances = centred.abs()
+    reach = 2 / 3 * torch.sqrt(c.s**2 + 3 * c.r2)
+    distances = (triple(c) - c.s / 3).abs()
     return float((distances - reach).max() / reach)
 
 
@@ -162,8 +157,7 @@ def whitened_cases() -> list[Linear]:
     """Linear networks without bias, with σ² = 1 and mean xy = 0."""
     cases = []
     for c in linear_cases():
-        scale = (c.x**2).mean().sqrt()
-        x = c.x / scale
+        x = c.x / (c.x**2).mean().sqrt()
         slope = (x * c.y).mean()
         y = c.y - slope * x
         cases.append(replace(c, x=x, y=y))
@@ -193,12 +187,9 @@ def generalises() -> Errors:
     for c in theorem6_cases():
         if c.m < 3:
             continue
-        span = torch.stack([c.v, c.w], 1)
-        basis = torch.linalg.qr(span).Q
-        within = basis @ (basis.T @ c.b)
-        b = c.b - within
-        scaled = b * c.v.norm() / b.norm()
-        case = replace(c, b=scaled)
+        basis = torch.linalg.qr(torch.stack([c.v, c.w], 1)).Q
+        b = c.b - basis @ (basis.T @ c.b)
+        case = replace(c, b=b * c.v.norm() / b.norm())
         yield relative_error(pair(case), pair_without_bias(case))
         yield pair_error(case)
 
@@ -213,27 +204,21 @@ def many_inputs_error(d: int, seed: int = 0) -> float:
     m = d + 3
     n = 3 * d + 4
     generator = seeded(100 * seed + d)
-    basis = torch.linalg.qr(gauss(generator, m, d)).Q
-    a = 1.7 * basis
+    a = 1.7 * torch.linalg.qr(gauss(generator, m, d)).Q
     w = gauss(generator, m)
-    orthonormal = torch.linalg.qr(gauss(generator, n, d)).Q
-    inputs = orthonormal * n**0.5
+    inputs = torch.linalg.qr(gauss(generator, n, d)).Q * n**0.5
     y = gauss(generator, n)
     y = y - inputs @ (inputs.T @ y) / n
     values = torch.linalg.eigvalsh(autodiff_hessian(multi_input_network, [w, *a.T], inputs, y))
     v = a[:, 0]
     s = dot(v, v) + dot(w, w)
-    products = a.T @ w
-    r2 = (products**2).sum()
+    r2 = ((a.T @ w) ** 2).sum()
     r = torch.sqrt(r2).expand(m - d)
-    triple_of_input = _triple_by_companion(s, r2, dot(w, w))
-    triples = triple_of_input.repeat(d - 1)
+    triples = _triple_by_companion(s, r2, dot(w, w)).repeat(d - 1)
     pairs = two_roots(s, r2)
-    zero = zeros((d - 1) * (m - 1))
-    predicted = ascending(pairs, triples, r, -r, zero)
+    predicted = ascending(pairs, triples, r, -r, zeros((d - 1) * (m - 1)))
     trace = values.sum()
-    difference = s / 2 - trace / (2 * d)
-    off_centre = abs(float(difference)) / float(trace)
+    off_centre = abs(float(s / 2 - trace / (2 * d))) / float(trace)
     return max(relative_error(predicted, values), off_centre)
 
 

@@ -28,8 +28,7 @@ ROOT3 = math.sqrt(3)
 
 
 def density(y: Tensor) -> Tensor:
-    exponential = torch.exp(-(y**2) / 2)
-    return exponential / math.sqrt(2 * math.pi)
+    return torch.exp(-(y**2) / 2) / math.sqrt(2 * math.pi)
 
 
 def cumulative(y: Tensor) -> Tensor:
@@ -37,8 +36,7 @@ def cumulative(y: Tensor) -> Tensor:
 
 
 def linear(y: Tensor) -> list[Tensor]:
-    slope = torch.ones_like(y)
-    return [y, slope, torch.zeros_like(y)]
+    return [y, torch.ones_like(y), torch.zeros_like(y)]
 
 
 def sigmoid(y: Tensor) -> list[Tensor]:
@@ -78,8 +76,7 @@ def derivatives(name: str, printed: Callable[[Tensor], list[Tensor]]) -> Check:
     def check() -> Outcome:
         errors = []
         for order, value in enumerate(printed(GRID)):
-            exact = derivative(name, order)(GRID)
-            errors.append(relative_error(value, exact))
+            errors.append(relative_error(value, derivative(name, order)(GRID)))
         return outcome_of(errors, instances=len(errors) * len(GRID))
 
     return check
@@ -97,8 +94,7 @@ def parabola_extreme(left: float, middle: float, right: float) -> float:
     curvature = left - 2 * middle + right
     if not curvature:
         return middle
-    squared_slope = (right - left) ** 2
-    return middle - squared_slope / (8 * curvature)
+    return middle - (right - left) ** 2 / (8 * curvature)
 
 
 @dataclass(frozen=True)
@@ -121,21 +117,17 @@ class Extreme:
         approached to e^-9.
         """
         f = derivative(self.name, self.order)(FINE)
-        place = f.argmax() if self.largest else f.argmin()
-        k = int(place)
+        k = int(f.argmax() if self.largest else f.argmin())
         found = float(f[k])
         limit = 2e-4
         if 0 < k < len(f) - 1:
-            around = f[k - 1 : k + 2]
-            found = parabola_extreme(*around.tolist())
+            found = parabola_extreme(*f[k - 1 : k + 2].tolist())
             limit = 1e-9
-        scale = max(1.0, abs(self.value))
-        error = abs(found - self.value) / scale
+        error = abs(found - self.value) / max(1.0, abs(self.value))
         if error <= limit:
             error = 0.0
         if self.digits and not f"{self.value:.12f}".startswith(self.digits):
-            difference = abs(self.value - float(self.digits))
-            error = max(error, difference)
+            error = max(error, abs(self.value - float(self.digits)))
         return error
 
 
@@ -187,10 +179,8 @@ CHECKS["ws.eq50"] = extremes(
 def tanh_condition() -> Outcome:
     """f''(±1/√3 in f) is not zero, f''' is."""
     y = torch.atanh(real([1 / ROOT3]))
-    of_second = derivative("tanh", 2)(y)
-    second = float(of_second.abs())
-    of_third = derivative("tanh", 3)(y)
-    third = float(of_third.abs())
+    second = float(derivative("tanh", 2)(y).abs())
+    third = float(derivative("tanh", 3)(y).abs())
     witness = worked("y = artanh(1/√3)", f"f'' = −{second:.5g}", f"f''' = {third:.2g}", "0")
     return Outcome(second, third, 1, witness)
 

@@ -26,8 +26,7 @@ def alignment() -> Outcome:
         pair = gauss(seeded(seed), 3, 2).mT
         lengths = pair.norm(dim=1)
         product = float(pair[0] @ pair[1])
-        squares = torch.diag(lengths)
-        change = gram(pair) - gram(squares)
+        change = gram(pair) - gram(torch.diag(lengths))
         formula = 2 * (1 + product) ** 2 - 2
         errors.append(apart(formula, change))
     witness = worked(
@@ -53,8 +52,7 @@ def trace_and_bound() -> Outcome:
         for hessian in cases:
             trace = float(hessian.trace())
             largest = upper_bound(hessian)
-            of_bound = excess(largest, trace)
-            excesses += [of_bound, excess(trace / 4, largest)]
+            excesses += [excess(largest, trace), excess(trace / 4, largest)]
     measured = [value for value, _ in correlations("trace", *CALIBRATED)]
     witness = worked(
         "H = diag(1, 1, 1) and diag(2, 0, 0), trace 3 and 2: λ_sup",

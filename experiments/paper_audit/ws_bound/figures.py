@@ -22,8 +22,7 @@ def correlations(column: str, protocol: str, rate: float) -> list[tuple[float, f
         values = [float(row[column]) for row in points]
         bounds = [float(row["lambda_sup"]) for row in points]
         test = spearmanr(values, bounds)
-        pair = (float(test.statistic), float(test.pvalue))
-        tests.append(pair)
+        tests.append((float(test.statistic), float(test.pvalue)))
     return tests
 
 
@@ -41,8 +40,7 @@ def input_weights() -> Outcome:
     significant = sum(p < LEVEL for _, p in inputs)
     every = []
     for search in SEARCHES:
-        of_search = correlations("W_norm_sq", *search)
-        every += [value for value, _ in of_search]
+        every += [value for value, _ in correlations("W_norm_sq", *search)]
     witness = worked(
         "ws_bound, calibrated search, N = 3, five data sets of 269 to 348 points: rank "
         "correlation of λ_sup with ‖W‖²",

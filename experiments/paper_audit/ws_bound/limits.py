@@ -36,8 +36,7 @@ def gaps_at_labels(*sizes: Size) -> Errors:
         samples = chosen[0][2]
         if len(instance.x) == samples:
             hessian = at_its_label(instance).hessian
-            eigenvalues = torch.linalg.eigvalsh(hessian)
-            largest = float(eigenvalues[-1])
+            largest = float(torch.linalg.eigvalsh(hessian)[-1])
             yield abs(upper_bound(hessian) - largest) / largest
 
 
@@ -56,8 +55,7 @@ def equal_eigenvalues() -> Outcome:
             values = rest * ones(size)
             values[0] = first
             gap = abs(upper_bound(torch.diag(values)) - first)
-            steps = 0.1 * torch.linspace(0, 1, size).double()
-            spread = steps * (values != first)
+            spread = 0.1 * torch.linspace(0, 1, size).double() * (values != first)
             gap_of_unequal = upper_bound(torch.diag(values + spread)) - first
             gaps.append(gap)
             unequal_attained = size > 2 and gap_of_unequal < 1e-4
@@ -90,8 +88,7 @@ def normalised_inputs() -> Errors:
 
 def gram(rows: Tensor) -> float:
     """||J + X Xᵀ||²."""
-    kernel = 1 + rows @ rows.T
-    return float(kernel.square().sum())
+    return float((1 + rows @ rows.T).square().sum())
 
 
 def attacked_gram(samples: int, width: int) -> float:
@@ -164,8 +161,7 @@ def excess_seven(instance: Instance) -> float:
         scale = (2 * i.norm).sqrt()
         by_v = scale * i.d(1).norm()
         size = 1 + i.f @ i.f + by_w + by_v
-        delta = abs(float(i.delta))
-        limit += delta * float(size)
+        limit += abs(float(i.delta)) * float(size)
     if not limit:  # every delta 0 in float64
         return -1.0
     return upper_bound(instance.hessian) / limit - 1
@@ -192,8 +188,7 @@ def theorem_seven() -> Outcome:
         f"max|δ| = {deltas[0]:.2g}, {deltas[-1]:.2g}; "
         f"λ_sup = {values[0]:.3g}, {values[-1]:.3g} at K = 1e2, 1e8",
     )
-    larger = values[-1] > values[0]
-    grows = larger and deltas[-1] < deltas[0]
+    grows = values[-1] > values[0] and deltas[-1] < deltas[0]
     printed = values[-1] / values[0] if grows else 0.0
     right = max(corrected.printed, on_path)
     return Outcome(printed, right, corrected.instances + len(path), witness)
@@ -209,8 +204,7 @@ def gelu_unit(weight: float) -> Instance:
 
 def gelu_bound(weight: float, zeta: float) -> float:
     """Right-hand side of Theorem 4 for `gelu_unit`; zeta: ζ_1."""
-    by_square = zeta / 4 * weight**2
-    return by_square + math.sqrt(2 / math.pi) * weight
+    return zeta / 4 * weight**2 + math.sqrt(2 / math.pi) * weight
 
 
 @CHECKS.clause("ws.theorem4.gelu")
@@ -219,8 +213,7 @@ def gelu_constant() -> Outcome:
     of the maximum, on that instance and on random GELU networks, attacked."""
     weight = 4000.0
     zeta = gelu_slope() ** 2
-    block = ww(gelu_unit(weight))
-    trace = float(block.trace())
+    trace = float(ww(gelu_unit(weight)).trace())
     printed_limit = gelu_bound(weight, 1.273)
     right_limit = gelu_bound(weight, zeta)
     searched = inequality(excess_ww, names=("gelu",), starts=near_ww)()

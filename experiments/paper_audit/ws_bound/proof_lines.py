@@ -84,8 +84,7 @@ def chain(instance: Instance) -> Tensor:
 def dense_chain(instance: Instance) -> Tensor:
     """The same by automatic differentiation."""
     i = instance.samples[0]
-    hidden = derivative(i.name, 0)
-    by_y = jacrev(hidden)(i.y).T
+    by_y = jacrev(derivative(i.name, 0))(i.y).T
     by_r = jacrev(lambda r: torch.cat([ones(1), r]))(i.f).T
     by_hr = jacrev(lambda extended: i.full @ extended)(i.hr)
     by_w = by_theta(instance, lambda sample: sample.y)[instance.w]
@@ -140,8 +139,7 @@ def column_rule(instance: Instance) -> Tensor:
         output = torch.sigmoid(z)
         return torch.stack([output, loss_of_output(output, i.q)])
 
-    by_y = jacrev(of_preactivation)(i.y).T
-    return product(i.hx[:, None], by_y)
+    return product(i.hx[:, None], jacrev(of_preactivation)(i.y).T)
 
 
 def dense_columns(instance: Instance) -> Tensor:
@@ -167,13 +165,11 @@ CHECKS["ws.eq60"] = equality(lambda c: (s1 * slope)(c.samples[0]), by_preactivat
 def of_columns(instance: Instance) -> Tensor:
     """Eq. 61: blocks x_m x_n (s' F'ṼᵀṼF' + δ diag(Ṽᵀ) F'') of the columns of W, first sample."""
     i = instance.samples[0]
-    block = hidden_ww(i)
-    return torch.kron(torch.outer(i.hx, i.hx), block)
+    return torch.kron(torch.outer(i.hx, i.hx), hidden_ww(i))
 
 
 def first_ww(instance: Instance) -> Tensor:
-    alone = replace(instance, x=instance.x[:1], q=instance.q[:1])
-    return ww(alone)
+    return ww(replace(instance, x=instance.x[:1], q=instance.q[:1]))
 
 
 CHECKS["ws.eq61"] = equality(of_columns, first_ww)
@@ -181,8 +177,7 @@ CHECKS["ws.eq61"] = equality(of_columns, first_ww)
 
 def sums_of_traces(instance: Instance) -> Tensor:
     """Eq. 66: Σ_i tr H_i of the blocks (w, w) and (v, v)."""
-    of_sample = stack([trace(block_ww), trace(block_vv)])
-    return total(of_sample)(instance)
+    return total(stack([trace(block_ww), trace(block_vv)]))(instance)
 
 
 def dense_traces(instance: Instance) -> Tensor:
@@ -381,8 +376,7 @@ def sum_of_squares() -> Errors:
 
 def loss_from_errors(instance: Instance) -> Tensor:
     """−Σ log(1 − |δ_i|)."""
-    errors = stacked(instance, delta)
-    return -(1 - errors.abs()).log().sum()
+    return -(1 - stacked(instance, delta).abs()).log().sum()
 
 
 CHECKS["ws.section5e"] = equality(loss_from_errors, dense_loss)

@@ -29,17 +29,14 @@ def sizes_raise() -> Outcome:
     shapes = ((1, 1), (2, 3), (4, 2))
     for samples, width in shapes:
         smaller = attacked_gram(samples, width)
-        more_samples = attacked_gram(samples + 1, width)
-        falls.append(smaller / more_samples - 1)
-        wider = attacked_gram(samples, width + 1)
-        falls.append(smaller / wider - 1)
+        falls.append(smaller / attacked_gram(samples + 1, width) - 1)
+        falls.append(smaller / attacked_gram(samples, width + 1) - 1)
     return outcome_of(falls, instances=len(falls) * 160)
 
 
 def traces(hessian: Tensor) -> tuple[float, float]:
     """tr H and tr H²."""
-    square = float(hessian.square().sum())
-    return float(hessian.trace()), square
+    return float(hessian.trace()), float(hessian.square().sum())
 
 
 @CHECKS.clause("ws.proposition8")
@@ -61,8 +58,7 @@ CHECKS.without["ws.proposition8", "H >= 0"] = lambda: proposition_eight(semidefi
 def variance_limit() -> Outcome:
     """max p(1 − p) = 1/4 at p = 1/2."""
     p = grid(0, 1, 1001)
-    variances = p * (1 - p)
-    largest = float(variances.max())
+    largest = float((p * (1 - p)).max())
     return Outcome(abs(largest - 0.25), instances=len(p))
 
 
@@ -98,8 +94,6 @@ def trace_does_both() -> Outcome:
         dimension = len(instance.theta)
         above = bound_from_traces(trace + step, square, dimension)
         below = bound_from_traces(trace - step, square, dimension)
-        slope = (above - below) / (2 * step)
-        slopes.append(slope)
+        slopes.append((above - below) / (2 * step))
     where = "random networks: dλ_sup/dtr H at equal tr H²"
-    smaller = min(max(slopes), -min(slopes))
-    return exists(where, smaller, "both signs")
+    return exists(where, min(max(slopes), -min(slopes)), "both signs")

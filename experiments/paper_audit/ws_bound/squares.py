@@ -121,8 +121,7 @@ def grams(instance: Instance) -> Grams:
 
 def pair_terms(instance: Instance) -> Tensor:
     """φ, ψ and ω of all pairs from the printed bilinear forms, (3, I, I)."""
-    blocks = [gram(instance, term) for term in (t.phi, t.psi, t.omega)]
-    return torch.stack(blocks)
+    return torch.stack([gram(instance, term) for term in (t.phi, t.psi, t.omega)])
 
 
 CHECKS["ws.eq26"] = equality(pair_terms, lambda c: torch.stack(grams(c)[:3]), PAIRED)
@@ -195,11 +194,9 @@ def kronecker() -> Errors:
         A, C = gauss(generator, 2, m, n)
         B, D = gauss(generator, 2, n, m)
         whole = (kron(A, C) @ kron(B, D)).trace()
-        second = (C @ D).trace()
-        yield relative_error(whole, (A @ B).trace() * second)
+        yield relative_error(whole, (A @ B).trace() * (C @ D).trace())
         a, b = gauss(generator, 2, n)
-        product = torch.diag(a) @ torch.diag(b)
-        yield relative_error(product.trace(), a @ b)
+        yield relative_error((torch.diag(a) @ torch.diag(b)).trace(), a @ b)
 
 
 def pairwise(trace: Pair, printed: Pair) -> Check:

@@ -28,8 +28,7 @@ def upper_bound(hessian: Tensor) -> float:
 def excess_upper(hessian: Tensor) -> float:
     """Theorem 1, relative to the largest eigenvalue in modulus."""
     eigenvalues = torch.linalg.eigvalsh(hessian)
-    difference = eigenvalues[-1] - upper_bound(hessian)
-    return float(difference / eigenvalues.abs().max())
+    return float((eigenvalues[-1] - upper_bound(hessian)) / eigenvalues.abs().max())
 
 
 def excess_vv(instance: Instance) -> float:
@@ -47,8 +46,7 @@ def bound_ww(instance: Instance, size: float) -> float:
     """Right-hand side of Eq. 23; size: what ζ_2 multiplies."""
     V = instance.samples[0].V
     norms = float(sum(i.norm for i in instance.samples))
-    square = float(V @ V)
-    by_slope = SLOPE[instance.name] / 4 * square
+    by_slope = SLOPE[instance.name] / 4 * float(V @ V)
     by_bend = BEND[instance.name] * size
     return (by_slope + by_bend) * norms
 
@@ -74,8 +72,7 @@ def excess_ww(instance: Instance, size: Callable[[Instance], float] = sum_of_mod
 
 def value(name: str, y: float) -> float:
     """f(y)."""
-    function = derivative(name, 0)
-    return float(function(real([y])))
+    return float(derivative(name, 0)(real([y])))
 
 
 def near_ww(name: str) -> Iterator[Instance]:
@@ -93,8 +90,7 @@ def opposite(name: str) -> Instance:
     −0.1), x = z = q = 0."""
     high = BENT[name]
     low = -high or 8.0
-    difference = value(name, high) - value(name, low)
-    offset = -0.1 * difference
+    offset = -0.1 * (value(name, high) - value(name, low))
     theta = real([high, low, 0.0, 0.0, offset, 0.1, -0.1])
     return Instance(name, theta, zeros(1, 1), zeros(1))
 
@@ -121,8 +117,7 @@ def theorem_four() -> Outcome:
 
 def reached_share(name: str, weights: tuple[float, ...]) -> float:
     """sup of δ Ṽ f''(y) over |δ| < 1 and y, over ζ_2 ||Ṽ||_1."""
-    points = grid(-8, 8, 3201)
-    bends = derivative(name, 2)(points)
+    bends = derivative(name, 2)(grid(-8, 8, 3201))
     suprema = []
     for sign in (1, -1):
         suprema.append(sum(float((sign * v * bends).max()) for v in weights))

@@ -72,10 +72,8 @@ def logits(instance: Instance) -> Tensor:
 
 def forward(instance: Instance) -> Tensor:
     """Eq. 1 written with four parameters W̃, b, Ṽ, c."""
-    by_input = instance.theta[instance.w].reshape(-1, instance.units)
-    columns = by_input.T
-    hidden = columns[:, 1:] @ instance.x.T
-    y = hidden + columns[:, :1]
+    columns = instance.theta[instance.w].reshape(-1, instance.units).T
+    y = columns[:, 1:] @ instance.x.T + columns[:, :1]
     i = instance.samples[0]
     by_sample = derivative(i.name, 0)(y.T.flatten()).reshape(len(instance.x), -1)
     return by_sample @ i.V + i.full[0]
@@ -150,8 +148,7 @@ def jacobians(instance: Instance) -> Tensor:
 def true_jacobians(instance: Instance) -> Tensor:
     """df/dy and df'/dy by automatic differentiation."""
     i = instance.samples[0]
-    jacobians = [torch.func.jacrev(derivative(i.name, k))(i.y) for k in (0, 1)]
-    return torch.stack(jacobians)
+    return torch.stack([torch.func.jacrev(derivative(i.name, k))(i.y) for k in (0, 1)])
 
 
 CHECKS["ws.eq35"] = equality(jacobians, true_jacobians)
