@@ -68,7 +68,8 @@ def page(script: Path, output: str, picture: bool) -> str:
     """The Markdown page of a recipe."""
     title, text, code = text_and_code(script)
     parts = [f"# {title}", text, f"```python\n{code}\n```"]
-    parts.append(f"It prints:\n\n```text\n{output.strip()}\n```")
+    printed = output.strip("\n")  # a table may begin with spaces
+    parts.append(f"It prints:\n\n```text\n{printed}\n```")
     if picture:
         parts.append(f"![{title}]({script.stem}.png)")
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,9 +1,8 @@
 """A paper's table, judged from a CSV of seeds.
 
 Two printed numbers and one sentence are rows; `hess-run judge` decides them from a table in long
-form, with intervals, sensitivity and the seeds that would be needed. It ends with exit status 1
-where a row is refuted or not reproduced. `margin` says which difference still counts as reproduced;
-without it, a quarter of the printed value, which is far too much for accuracies in percent.
+form. `margin` is the largest difference that counts as reproduced; the default, a quarter of the
+printed value, is far too much for accuracies in percent.
 """
 
 import subprocess

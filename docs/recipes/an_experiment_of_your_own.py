@@ -1,10 +1,10 @@
 """An experiment of your own, without touching the package.
 
-Two files in any folder: a class with its measuring function, and a YAML file with its settings. The
-runner then gives seeds, resuming, parallel runs, tables and a page. `--config-dir` adds the files
-of your folder to the project's, `HESS_MODULES` names the modules of yours that may be imported. A
-YAML file can also extend an experiment of the project: `defaults: [exp1_resonance, _self_]`, then
-the settings that differ. `docs/adding-experiment.md` adds figures, statements and tests.
+Two files in any folder: a class with its measuring function, and a YAML file with its settings.
+`--config-dir` adds the files of your folder to the project's, `HESS_MODULES` names your modules
+that may be imported. A YAML file can also extend an experiment of the project: `defaults:
+[exp1_resonance, _self_]`, then the settings that differ. `docs/adding-experiment.md` adds figures
+and statements.
 """
 
 import os

@@ -1,8 +1,7 @@
 """R, C and D between the blocks of a residual network.
 
-The Hessian block H[v, w] belongs to the outputs of two layers. R is its Frobenius norm, C the
-coupling R(v, w) / sqrt(R(v, v) R(w, w)), D the stable rank. Names or patterns of submodules choose
-the layers.
+The Hessian block H[v, w] belongs to the outputs of two layers, which names or patterns of
+submodules choose. R is its Frobenius norm, C the coupling, D the stable rank.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,6 @@
 """Eigenvalues every 100 steps of a training.
 
-The monitor measures on a fixed batch and leaves no trace in the training: mode, gradients and
-random numbers are as before. Its rows are a DataFrame.
+The monitor measures on a fixed batch and leaves no trace in the training.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,7 @@
 """The ten largest Hessian eigenvalues, with a DataLoader.
 
 The loader must give the same batches every time it is read: no shuffling, no random augmentation. A
-batch weighs its number of examples, so that the last, smaller batch is counted correctly.
+batch weighs its number of examples.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
 """Compare the flatness of two optimisers with a paired test.
 
-Both train the same initial network on the same data, at each of eight seeds. The pairs share what
-chance decides, so the test is paired (Wilcoxon's signed ranks, two-sided, exact). Eight pairs can
-reach p = 0.008; five cannot reach 0.05.
+Both train the same initial network on the same data, at each of eight seeds, so the test is paired
+(Wilcoxon's signed ranks, two-sided, exact). Eight pairs can reach p = 0.008; five cannot reach
+0.05.
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,7 @@
 """The published results in pandas.
 
 `results.load` gives the merged tables of an experiment as DataFrames: the paper's own rows by
-default, every stored row with `all=True`. Nothing is measured.
+default, every stored row with `all=True`.
 """
 
 import matplotlib.pyplot as plt

@@ -1,16 +1,14 @@
 """One network, its data divided among several processes.
 
-Each process holds the whole network and builds an operator of its own share of the examples. The
-Hessian of all data is the mean of these operators, weighted by their numbers of examples: ten
-lines around `@`. `torchrun` starts the processes, here two of one machine; on a cluster, one
-`torchrun` on each node, all with the address of the first.
+Each process builds an operator of its own share of the examples. The Hessian of all data is the
+mean of these operators, weighted by their numbers of examples: ten lines around `@`. `torchrun`
+starts the processes; on a cluster, one `torchrun` on each node, all with the address of the first.
 
 This serves what takes any operator: eigenpairs, trace, density, bound, and errors over batches. R,
 C, D, gap and Φ need an operator of one process, and modules whose weights are sharded are refused.
 Every process makes the same calls, with the same random vectors (as without `generator=`), on
-processors of one kind: each decides by itself when a search has converged. A loss that is no plain
-mean over examples (ignored labels, weights of classes) needs its own weights in place of
-`examples`. Where one process fails, `torchrun` ends the others.
+processors of one kind. A loss that is no plain mean over examples (ignored labels, weights of
+classes) needs its own weights in place of `examples`.
 """
 
 # run: torchrun --standalone --nproc-per-node=2

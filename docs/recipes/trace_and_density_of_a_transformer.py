@@ -1,8 +1,7 @@
 """Trace and spectral density of a Hugging Face model.
 
 The model returns its own loss, so `loss` is None and `output` names it. The batches are
-dictionaries, as a Hugging Face data loader gives them. The weights are random here; use
-`from_pretrained` for trained ones.
+dictionaries, as a Hugging Face data loader gives them.
 """
 
 # needs: transformers
