@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import yaml
 from scipy.special import expit
-from scipy.stats import norm, spearmanr
+from scipy.stats import spearmanr
 
 from tests.experiments.stored import (
     PUBLISHED,
@@ -175,15 +175,6 @@ def bounds(holding=False):
     """Bounds of the attention paper; holding: that no search has exceeded."""
     largest = rows("attention_hessian", "bounds", status="ok").groupby("bound").ratio.max()
     return int((largest <= 1 + 1e-9).sum()) if holding else largest.size
-
-
-def constant(bound, power, *cubed):
-    """The printed constant of a bound of the attention paper, from the values of C R^power."""
-    found = rows("attention_hessian", "bounds", bound=bound)
-    (value,) = set(
-        (found.constant / found.radius**power / found[list(cubed)].prod(axis=1) ** 3).round()
-    )
-    return int(value)
 
 
 def oldest_python():
@@ -645,12 +636,6 @@ def related(column, rate):
 def unrelated(column, rate):
     """Data sets without a significant correlation with the bound, by the printed rule."""
     return sum(test.pvalue >= 0.01 for test in correlations(column, protocol="printed", rate=rate))
-
-
-def gelu_constants():
-    """The printed digits of ζ₁, and the square of the largest slope of GELU, at √2."""
-    slope = norm.cdf(2**0.5) + 2**0.5 * norm.pdf(2**0.5)
-    return Decimal("1.272"), rounded(slope**2, 4)
 
 
 def longer_steps():
