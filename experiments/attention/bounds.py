@@ -232,8 +232,10 @@ def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor)
     if bound.value in LINEAR:
         difference = value(x - y, w, v, b)
     else:
-        difference = value(x, w, v, b) - value(y, w, v, b)
-    return bound.size(difference) / (x - y).norm(dim=(-2, -1))
+        of_y = value(y, w, v, b)  # first: an ascent's gradient rounds by the order of operations
+        difference = value(x, w, v, b) - of_y
+    distance = (x - y).norm(dim=(-2, -1))
+    return bound.size(difference) / distance
 
 
 def left_side(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
