@@ -7,6 +7,7 @@ a seed costs.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runner.report.output.manifest import read_manifest
@@ -19,17 +20,27 @@ from runner.store.store import Store
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Experiments
 
-Made by `make readme` from the published results. [Concepts](concepts.md) explains the verdicts; the
-last column is the processor time of one seed on one core.
-[What was not run](../outputs/published/not_run.md) is listed with its cost.
+Made by `make readme` from the published results. [Concepts](concepts.md) explains the verdicts.
+Numbers: exact match / reproduced / not reproduced / inconclusive; statements and extensions:
+confirmed / refuted / minor error / inconclusive. The last column is the processor time of one seed
+on one core. [What was not run](../outputs/published/not_run.md) is listed with its cost.
 
-| experiment | paper | reproduces | verdicts | one seed |
-|---|---|---|---|---|
+| experiment, report | paper | reproduces | numbers | statements | extensions | one seed |
+|---|---|---|---|---|---|---|
 """
-KEPT = (
-    *("exact match", "reproduced", "not reproduced", "inconclusive"),
-    *("confirmed", "refuted", "minor error", "calibrated"),
-)
+OF_NUMBERS = ("exact match", "reproduced", "not reproduced", "inconclusive")
+OF_STATEMENTS = ("confirmed", "refuted", "minor error", "inconclusive")
+
+
+def shown(counts: Mapping[str, int], verdicts: Sequence[str]) -> str:
+    """'6/39/8/11', and after it how many are calibrated; "" without any."""
+    numbers = [counts.get(verdict, 0) for verdict in verdicts]
+    parts = []
+    if any(numbers):
+        parts.append("/".join(map(str, numbers)))
+    if counts.get("calibrated"):
+        parts.append(f"{counts['calibrated']} calibrated")
+    return ", ".join(parts)
 
 
 def row(name: str) -> str:
@@ -37,24 +48,19 @@ def row(name: str) -> str:
     experiment = preview(name)
     path = ROOT / "outputs" / "published" / name / "manifest.json"
     paper = experiment.paper if experiment.paper != "scalar spectrum" else "Scalar spectrum"
-    head = f"| `{name}` | {paper} | {experiment.reproduces or experiment.title} |"
+    about = f"{paper} | {experiment.reproduces or experiment.title}"
     record = read_manifest(path.parent)
     if record is None:
-        return (
-            f"{head} not run yet | {duration(sum(cell.seconds for cell in experiment.cells()))} |"
-        )
+        predicted = sum(cell.seconds for cell in experiment.cells())
+        return f"| `{name}` | {about} | not run yet | | | {duration(predicted)} |"
     extensions = Counter(record["extensions"])
-    kinds = {
-        "numbers": Counter(record["scorecard"]),
-        "statements": Counter(record["claims"]) - extensions,
-        "extensions": extensions,
-    }
-    parts = []
-    for kind, counts in kinds.items():
-        listed = [f"{counts[verdict]} {verdict}" for verdict in KEPT if counts[verdict]]
-        if listed:
-            parts.append(f"{kind}: {', '.join(listed)}")
-    held = "; ".join(parts)
+    cells_of_row = [
+        f"[`{name}`](../outputs/published/{name}/report.md)",
+        about,
+        shown(Counter(record["scorecard"]), OF_NUMBERS),
+        shown(Counter(record["claims"]) - extensions, OF_STATEMENTS),
+        shown(extensions, OF_STATEMENTS),
+    ]
     key = Identity.of(name, experiment).key
     cells = Store(ROOT / "outputs", name).all()
     stored = [cell for cell in cells if cell.meta["settings_key"] == key]
@@ -62,10 +68,7 @@ def row(name: str) -> str:
     cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
     left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)
     more = f"; {duration(left)} more for what is not run" if left else ""
-    return (
-        f"{head} [{held or 'measured'}](../outputs/published/{name}/report.md) | "
-        f"{duration(cost)}{more} |"
-    )
+    return f"| {' | '.join(cells_of_row)} | {duration(cost)}{more} |"
 
 
 def main() -> None:
