@@ -164,12 +164,12 @@ def pair_row(pair: Row) -> Row:
 def block_row(blocks: BlockSplit, pair: tuple[str, str], norm: str) -> dict[str, float]:
     """‖H‖_F under the name `norm`, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of one
     batch-mean block."""
-    tensor = blocks.tensor[pair]
-    gauss_newton = blocks.gauss_newton[pair]
+    tensor = resonance(blocks.tensor[pair])
+    gauss_newton = resonance(blocks.gauss_newton[pair])
     return {
         norm: resonance(blocks.total[pair]),
-        "gn": resonance(gauss_newton),
-        "tensor": resonance(tensor),
+        "gn": gauss_newton,
+        "tensor": tensor,
         "gap": gn_gap(tensor, gauss_newton),
     }
 

@@ -62,14 +62,13 @@ def stable_rank(block: Tensor) -> float:
     return math.nan
 
 
-def gn_gap(tensor: Tensor, gauss_newton: Tensor) -> float:
-    """||H^T||_F / ||H^GN||_F of the parts (d_v, d_w) of one pair (DAG paper, Eq. 4);
+def gn_gap(tensor: float, gauss_newton: float) -> float:
+    """||H^T||_F / ||H^GN||_F of one pair (DAG paper, Eq. 4), of norms as `resonance` gives them;
     NaN when the denominator is 0.
 
     The paper's epsilon of 1e-12 in the denominator is left out: it has the units of the loss, and
     decides the gap of a network whose loss is small."""
-    bottom = resonance(gauss_newton)
-    return resonance(tensor) / bottom if bottom > 0 else math.nan
+    return tensor / gauss_newton if gauss_newton > 0 else math.nan
 
 
 COLUMNS = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", "gap", "status")
@@ -94,9 +93,7 @@ def block_metrics(split: BlockSplit, order: Sequence[str] | None = None) -> Colu
         row["R"] = norms[v, w]
         row["frob_gn"] = resonance(split.gauss_newton[v, w])
         row["frob_tensor"] = resonance(split.tensor[v, w])
-        row["gap"] = math.nan
-        if row["frob_gn"] > 0:
-            row["gap"] = row["frob_tensor"] / row["frob_gn"]
+        row["gap"] = gn_gap(row["frob_tensor"], row["frob_gn"])
         if math.isnan(row["gap"]):
             row["status"] = row["status"] or "Gauss-Newton block is zero"
         for name, column in columns.items():
@@ -144,7 +141,6 @@ def gauss_newton_factors(
     with torch.no_grad():
         router = Router(dag, evaluation, y, Reach(dag, names), second=False)
         router.derive_all()
-        jacobians = {v: router.factor(v) for v in names}
         hessian = router.loss_hessian
         wide = torch.promote_types(hessian.dtype, torch.float32)  # linalg has no bfloat16
         eigenvalues, vectors = torch.linalg.eigh(hessian.to(wide))
@@ -154,11 +150,8 @@ def gauss_newton_factors(
                 "the loss is not convex in the output: its Gauss-Newton matrix has no real factors"
             )
         root = eigenvalues.clamp_min(0).sqrt().unsqueeze(2) * vectors.mT / math.sqrt(len(x))
-        factors = [torch.bmm(root, jacobians[v].to(wide)) for v in names]
-        stacked = torch.cat(factors, 2).flatten(0, 1)
-    sizes = [jacobians[v].shape[2] for v in names]
-    pieces = stacked.to(hessian.dtype).split(sizes, 1)
-    return dict(zip(names, pieces, strict=True))
+        factors = {v: torch.bmm(root, router.factor(v).to(wide)) for v in names}
+    return {v: factor.flatten(0, 1).to(hessian.dtype) for v, factor in factors.items()}
 
 
 @undisturbed
@@ -178,8 +171,6 @@ def block_jacobians(
         for u in names:
             node = dag.nodes[u]
             zero = evaluation.values[u].flatten(1) * 0
-            parents = tuple(dict.fromkeys(node.parents))
-            local = node_derivatives(node, evaluation, zero, parents, second=False)
-            for p in local.jacobians:
-                jacobians[u, p] = local.jacobians[p]
+            local = node_derivatives(node, evaluation, zero, node.parents, second=False)
+            jacobians |= {(u, p): jacobian for p, jacobian in local.jacobians.items()}
     return jacobians

@@ -70,7 +70,7 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
 
 
 @contextmanager
-def naming_node(dag: Dag, values: dict[str, Tensor], known: Container[str] = ()) -> Iterator[None]:
+def naming_node(dag: Dag, values: dict[str, Tensor], known: Container[str]) -> Iterator[None]:
     """Names the first node that has no second derivative, found by differentiating each alone,
     except the `known` ones, in place of a MeasurementError that cannot tell it."""
     try:
@@ -208,7 +208,13 @@ def require_floating(values: Mapping[str, Tensor], nodes: Iterable[str]) -> None
     """Raises MeasurementError for nodes with indices as outputs."""
     for name in nodes:
         if not values[name].is_floating_point():
-            raise not_differentiable(name, values[name])
+            advice = "Measure the nodes after it (the embedding's output instead of the tokens)"
+            if values[name].is_complex():
+                advice = "Make it a part of the node that comes back to real numbers"
+            raise MeasurementError(
+                f"node {name!r} holds {describe(values[name])}: derivatives exist for "
+                f"floating-point values only. {advice}"
+            )
 
 
 def _scaled(t: Tensor, factor: float) -> Tensor:
@@ -275,14 +281,3 @@ def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bo
     if math.isnan(saved):
         saved = 8 * (inputs + outputs)
     return max(1, int(2 * saved) + 6 * inputs + 6 * outputs)
-
-
-def not_differentiable(name: str, value: Tensor) -> MeasurementError:
-    """The error for a node or an input of integers."""
-    advice = "Measure the nodes after it (the embedding's output instead of the tokens)"
-    if value.is_complex():
-        advice = "Make it a part of the node that comes back to real numbers"
-    return MeasurementError(
-        f"node {name!r} holds {describe(value)}: derivatives exist for floating-point values "
-        f"only. {advice}"
-    )
