@@ -20,7 +20,6 @@ from runner.curvature.pairs.ratios import (
     Measurement,
     pair_metrics,
     relative_error,
-    undefined,
 )
 from runner.curvature.pairs.singular_values import Leading, SharedSubspaces
 
@@ -118,7 +117,7 @@ class Probes(Measurement):
         for v, w in self.asked.pairs:
             if {(v, w), (v, v), (w, w)} <= {*measured}:
                 pairs.append((v, w))
-        found = undefined(self.asked.pairs, ENDED)
+        found = self.undefined(ENDED)
         known = pair_metrics(measured, pairs, self.scale, self.eps, self.method, self.asked.no_gap)
         for pair, metrics in known.items():
             open_rank = self.asked.ranks and math.isnan(measured[pair].sigma)

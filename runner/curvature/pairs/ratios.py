@@ -224,7 +224,9 @@ class Measurement(Work[InterLayerMetrics]):
         return self.found
 
     def undefined(self, reason: str) -> InterLayerMetrics:
-        return undefined(self.asked.pairs, reason)
+        nan = Estimate.undefined(0, reason)
+        nothing = PairMetrics(nan, nan, nan, nan, "", nan, nan)
+        return InterLayerMetrics(dict.fromkeys(self.asked.pairs, nothing), nan, nan)
 
 
 def pair_metrics(
@@ -233,7 +235,7 @@ def pair_metrics(
     scale: float,
     eps: float,
     method: str,
-    no_gap: str = "",
+    no_gap: str,
 ) -> InterLayerMetrics:
     """Metrics of the pairs `asked` from the measurements of these and of their diagonal blocks, in
     units of `scale`. no_gap: why there is no Gauss-Newton matrix, "" where there is one.
@@ -293,13 +295,6 @@ def discarded_share(squares: Mapping[Pair, Square], products: int) -> Estimate:
         elif v != w and outside > 0:
             terms.append((2 * square.value / outside, square))
     return Estimate(value, value * (1 - value) * skewed(relative_error(terms)), products)
-
-
-def undefined(pairs: Sequence[Pair], reason: str) -> InterLayerMetrics:
-    """NaN for every pair, with the reason."""
-    nan = Estimate.undefined(0, reason)
-    nothing = PairMetrics(nan, nan, nan, nan, "", nan, nan)
-    return InterLayerMetrics(dict.fromkeys(pairs, nothing), nan, nan)
 
 
 def _one(

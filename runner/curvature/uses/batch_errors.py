@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,14 +27,6 @@ WHOLE = 512
 
 Statistic = Callable[[Tensor], dict[str, float]]
 """Numbers by name as a function of what the batches weigh; the weights add up to 1."""
-
-
-class Known(NamedTuple):
-    """Numbers, and the errors of their estimates: absolute, or relative to the value."""
-
-    statistic: Statistic
-    errors: Mapping[str, float] = {}
-    relative: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,7 +209,7 @@ class _Batches(Work[dict[str, BatchEstimate]]):
         self.size = self.of_batches[0].size
         self.exact = self.size <= WHOLE
         self.pairs = list(combinations_with_replacement(self.groups, 2))
-        self.known: list[Known] = []
+        self.known: list[tuple[Statistic, dict[str, float]]] = []
         of_each = 20 + 6 * self.k + (1 + len(self.groups)) * self.count
         self.planned = len(self.of_batches) * of_each
         if self.exact:
@@ -238,10 +230,10 @@ class _Batches(Work[dict[str, BatchEstimate]]):
 
     def result(self) -> dict[str, BatchEstimate]:
         found = self.undefined(ENDED)
-        for known in self.known:
-            for name, (value, error) in jackknife(known.statistic, self.shares).items():
-                own = known.errors.get(name, 0.0) * (abs(value) if known.relative else 1)
+        for statistic, errors in self.known:
+            for name, (value, error) in jackknife(statistic, self.shares).items():
                 reason = "a block is zero" if math.isnan(value) else ""
+                own = errors.get(name, 0.0)
                 found[name] = BatchEstimate(value, error, own, len(self.shares), reason)
         return found
 
@@ -276,7 +268,7 @@ class _Batches(Work[dict[str, BatchEstimate]]):
                     found[f"gap[{v}, {w}]"] = gap
             return found
 
-        self.known.append(Known(statistic))
+        self.known.append((statistic, {}))
 
     def _images(self, rows: Tensor) -> Tensor:
         """Products of every batch with the rows, (batches, k, n)."""
@@ -292,8 +284,7 @@ class _Batches(Work[dict[str, BatchEstimate]]):
         inside = (self._images(vectors) @ vectors.mT).cpu()
         inside = (inside + inside.mT) / 2
         errors = {f"lambda_{i + 1}": error for i, error in enumerate(pairs.error.tolist())}
-        known = Known(lambda shares: _eigenvalues(_weighted(inside, shares), self.k), errors)
-        self.known.append(known)
+        self.known.append((lambda s: _eigenvalues(_weighted(inside, s), self.k), errors))
 
     def _of_trace(self) -> None:
         z = self.of_batches[0].on_sphere(self.count, self.generator)
@@ -302,7 +293,7 @@ class _Batches(Work[dict[str, BatchEstimate]]):
         samples = Samples(self.size)
         samples.add(z, _weighted(images, self.shares.to(z.device)))
         errors = {"trace": samples.deviation}
-        self.known.append(Known(lambda shares: {"trace": float(shares @ traces)}, errors))
+        self.known.append((lambda shares: {"trace": float(shares @ traces)}, errors))
 
     def _of_columns(self) -> Iterator[None]:
         """‖H[v, w]‖² = shares · A shares, A[b, c] = mean of (H_b z)[v] · (H_c z)[v] over vectors z
@@ -321,16 +312,19 @@ class _Batches(Work[dict[str, BatchEstimate]]):
                 spread = float(squares.std()) / math.sqrt(self.count)
                 square = 2 * float(squares.mean())
                 relative[v, w] = spread / square if square > 0 else 0.0
-        errors: dict[str, float] = {}
-        for v, w in forms:
-            ends = relative[v, w], relative[v, v] / 2, relative[w, w] / 2
-            errors |= {f"R[{v}, {w}]": ends[0], f"C[{v}, {w}]": math.hypot(*ends)}
 
         def statistic(shares: Tensor) -> dict[str, float]:
             squares = {pair: float(shares @ form @ shares) for pair, form in forms.items()}
             return _between({pair: math.sqrt(max(square, 0)) for pair, square in squares.items()})
 
-        self.known.append(Known(statistic, errors, relative=True))
+        values = statistic(self.shares)
+        errors = {}
+        for v, w in forms:
+            ends = relative[v, w], relative[v, v] / 2, relative[w, w] / 2
+            errors[f"R[{v}, {w}]"] = ends[0] * values[f"R[{v}, {w}]"]
+            if v != w:
+                errors[f"C[{v}, {w}]"] = math.hypot(*ends) * values[f"C[{v}, {w}]"]
+        self.known.append((statistic, errors))
 
 
 def _weighted(of_batches: Tensor, shares: Tensor) -> Tensor:

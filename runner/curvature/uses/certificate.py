@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -109,8 +109,7 @@ def certify(
     """Compares products with differences. dtype: of the products. tolerance: of relative errors;
     None: by the precision. most: gradients to spend, at least those of two steps. refused: what
     other checks found."""
-    check = _Check(differences, products, dtype, tolerance)
-    check.wrong += refused
+    check = _Check(differences, products, dtype, tolerance, [*refused])
     try:
         check.run(most)
     except KeyboardInterrupt as stop:
@@ -122,27 +121,22 @@ def certify(
     return check.certificate()
 
 
+@dataclass
 class _Check:
-    """Products next to differences, step after step."""
+    """Products next to differences, step after step. asked: the tolerance. wrong: what is wrong.
+    untold: nodes of which nothing can be told."""
 
-    def __init__(
-        self,
-        differences: Differences,
-        products: Sequence[Product],
-        dtype: torch.dtype,
-        tolerance: float | None,
-    ) -> None:
-        self.differences = differences
-        self.products = products
-        self.dtype = dtype
-        self.asked = tolerance
-        self.compared: list[Comparison] = []
-        self.gradients = 0.0
-        self.step = math.nan
-        self.wrong: list[str] = []
-        self.untold: dict[str, None] = {}
-        self.notes: list[str] = []
-        self.kinks: tuple[int, ...] = ()
+    differences: Differences
+    products: Sequence[Product]
+    dtype: torch.dtype
+    asked: float | None
+    wrong: list[str]
+    compared: list[Comparison] = field(default_factory=list)
+    gradients: float = 0.0
+    step: float = math.nan
+    untold: dict[str, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    kinks: tuple[int, ...] = ()
 
     @property
     def tolerance(self) -> float:
