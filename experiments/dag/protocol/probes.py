@@ -87,7 +87,7 @@ class NetworkParts:
 
     def __init__(self, dag: Dag, x: Tensor, y: Tensor, nodes: Sequence[str]) -> None:
         with measuring(dag):
-            self.in_place = checked_evaluation(dag, x, y, finite=False).in_place
+            checked_evaluation(dag, x, y, finite=False)
             with torch.no_grad():
                 self.values = dag.forward(x)
             output = self.values[dag.output]
@@ -126,7 +126,7 @@ class NetworkParts:
         values: dict[str, Tensor] = {}
         for name in (INPUT, *self.dag.order):
             if name in self.moving:
-                values[name] = differentiable_value(self.dag.nodes[name], values, self.in_place)
+                values[name] = differentiable_value(self.dag.nodes[name], values)
             else:
                 values[name] = repeated(self.values[name].detach(), copies)
             if name in self.leaves:

@@ -7,7 +7,7 @@ merges."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -79,8 +79,8 @@ class Node:
 
     name: unique, not "input" (reserved for the network's input). parents: names, in the order of
     fn's arguments; a name may repeat. fn: batched over examples (dimension 0) and acting on each
-    example by itself; any callable or
-    `nn.Module`.
+    example by itself; any callable or `nn.Module`. in_place: whether fn overwrites its arguments,
+    None before it is called; it is then given copies.
 
     Outputs with more than one dimension per example, shape (B, d1, d2, ...), are flattened row by
     row (last index fastest): component (i, j) of a (B, S, d) output is row i*d + j of its blocks.
@@ -89,6 +89,7 @@ class Node:
     name: str
     parents: tuple[str, ...]
     fn: Callable[..., Tensor]
+    in_place: bool | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         parents = (self.parents,) if isinstance(self.parents, str) else tuple(self.parents)
@@ -108,11 +109,18 @@ class Node:
             )
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """fn of the parents' outputs. Raises ValueError with the node's name for whatever goes
-        wrong in it."""
+        """fn of the parents' outputs, which are left as they are. Raises ValueError with the node's
+        name for whatever goes wrong in it."""
+        given = inputs if self.in_place is False else [t.clone() for t in inputs]
         with explained(lambda error: node_failure(self.name, inputs, error)):
-            value = self.fn(*inputs)
+            value = self.fn(*given)
+        if self.in_place is None and not torch.is_inference_mode_enabled():
+            object.__setattr__(self, "in_place", any(t._version for t in given))
         return expect_tensor(self.name, value)
+
+    def forget(self) -> None:
+        """Whether fn overwrites its arguments is to be seen anew: its modules may have changed."""
+        object.__setattr__(self, "in_place", None)
 
     def parameters(self) -> dict[str, Tensor]:
         """Parameters by name, of a module."""
@@ -126,19 +134,13 @@ class _NodeModule(nn.Module):
 
     def __init__(self, node: Node) -> None:
         super().__init__()
+        node.forget()
         self.node = node
-        self.in_place: bool | None = None
-        """Whether it overwrites its parents' outputs: it then gets copies. None: never called."""
         if isinstance(node.fn, nn.Module):
             self.function = node.fn
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        if self.in_place is False:
-            return self.node(*inputs)
-        copies = [t.clone() for t in inputs]
-        value = self.node(*copies)
-        self.in_place = any(t._version for t in copies if not t.is_inference())
-        return value
+        return self.node(*inputs)
 
 
 class _DagModule(nn.Module):
@@ -261,8 +263,7 @@ class Dag:
         values = {INPUT: x + shift[INPUT] if INPUT in shift else x}
         for name in self.order:
             node = self.nodes[name]
-            # Copies: a function that works in place would overwrite the outputs of the parents.
-            value = node(*(values[p].clone() for p in node.parents))
+            value = node(*(values[p] for p in node.parents))
             values[name] = value + shift[name] if name in shift else value
         return values
 

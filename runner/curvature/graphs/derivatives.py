@@ -39,12 +39,10 @@ class Derivatives:
 
 @dataclass
 class Evaluation:
-    """Outputs of every node, what closed forms keep for their derivatives, and which nodes work in
-    place."""
+    """Outputs of every node, and what closed forms keep for their derivatives."""
 
     values: dict[str, Tensor]
     structures: dict[str, tuple[Structure, Any]]
-    in_place: frozenset[str] = frozenset()
     replica_elements: int | None = None
     """Numbers that the replicated examples of one node may take in all; None: no limit but
     losses.py's own."""
@@ -106,19 +104,13 @@ def _of_first_example(node: Node, inputs: Sequence[Tensor]) -> tuple[list[Tensor
     """Copies of its floating inputs that require a gradient, and the output."""
     leaves = [t[:1].detach().clone() for t in inputs]
     floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
-    return floating, node(*(t.clone() for t in leaves))
+    return floating, node(*leaves)
 
 
-def differentiable_value(
-    node: Node, values: Mapping[str, Tensor], in_place: Container[str]
-) -> Tensor:
-    """Output of a node as a function of its parents' outputs; one that works in place gets
-    copies."""
-    parents = [values[p] for p in node.parents]
-    if node.name in in_place:
-        parents = [value.clone() for value in parents]
+def differentiable_value(node: Node, values: Mapping[str, Tensor]) -> Tensor:
+    """Output of a node as a function of its parents' outputs."""
     with Convolutions("inputs"):
-        return node(*parents)
+        return node(*(values[p] for p in node.parents))
 
 
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
@@ -126,15 +118,11 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     batched over examples."""
     values = {INPUT: x}
     structures = {}
-    in_place = set()
     with torch.no_grad():
         for name in dag.order:
             node = dag.nodes[name]
-            inputs = [values[p] for p in node.parents]
-            copies = [t.clone() for t in inputs]  # a function that works in place changes these
-            values[name], structure = _evaluate_node(node, inputs, copies)
-            if any(copy._version for copy in copies):
-                in_place.add(name)
+            node.forget()
+            values[name], structure = _evaluate_node(node, [values[p] for p in node.parents])
             if structure is not None:
                 structures[name] = structure
             if values[name].dim() < 2 or values[name].shape[0] != x.shape[0]:
@@ -142,25 +130,24 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
                     f"node {name!r} returned shape {tuple(values[name].shape)}: expected "
                     f"({x.shape[0]}, d, ...), one row per example"
                 )
-    return Evaluation(values, structures, frozenset(in_place))
+    return Evaluation(values, structures)
 
 
 def _evaluate_node(
-    node: Node, inputs: Sequence[Tensor], copies: Sequence[Tensor]
+    node: Node, inputs: Sequence[Tensor]
 ) -> tuple[Tensor, tuple[Structure, Any] | None]:
-    """Output of a node, and its closed form with what that keeps, where there is one. copies: for
-    the function."""
-    if len(set(node.parents)) < len(inputs):
-        return node(*copies).detach(), None
-    structure = structure_of(node.fn, inputs)
-    if structure is not None:
-        try:
-            value, saved = structure.forward(inputs)
-        except RuntimeError:
-            node(*copies)  # names the node, and says what does not fit
-            raise
-        return value, (structure, saved)
-    return node(*copies).detach(), None
+    """Output of a node, and its closed form with what that keeps, where there is one."""
+    structure = None
+    if len(set(node.parents)) == len(inputs):
+        structure = structure_of(node.fn, inputs)
+    if structure is None:
+        return node(*inputs).detach(), None
+    try:
+        value, saved = structure.forward(inputs)
+    except RuntimeError:
+        node(*inputs)  # names the node, and says what does not fit
+        raise
+    return value, (structure, saved)
 
 
 def node_derivatives(
@@ -233,8 +220,6 @@ def _autodiff(
     def outputs(copies: tuple[Tensor, ...], repeats: int) -> Tensor:
         given = dict(zip(wanted, copies, strict=True))
         arguments = [given[p] if p in given else repeated(values[p], repeats) for p in node.parents]
-        if node.name in evaluation.in_place:
-            arguments = [a.clone() for a in arguments]
         return node(*arguments).flatten(1)
 
     def gradient(copies: tuple[Tensor, ...], repeats: int) -> Tensor | None:

@@ -38,20 +38,18 @@ class PerturbedNetwork:
     """The network's output as a function of perturbations of every example at some nodes, (B, ...)
     each, at zero.
 
-    still: values of the nodes that no perturbation moves. in_place: nodes that would overwrite
-    their parents' outputs."""
+    still: values of the nodes that no perturbation moves."""
 
     leaves: dict[str, Tensor]
     output: Tensor
     still: dict[str, Tensor] = field(default_factory=dict)
-    in_place: frozenset[str] = frozenset()
 
     def copies(self, dag: Dag, count: int) -> PerturbedNetwork:
         """The same for `count` copies of the batch; what no perturbation moves is not computed
         again."""
         nodes = tuple(self.leaves)
         still = {name: repeated(value, count) for name, value in self.still.items()}
-        return PerturbedNetwork.of(dag, still[INPUT], nodes, self.in_place, still)
+        return PerturbedNetwork.of(dag, still[INPUT], nodes, still)
 
     @classmethod
     def of(
@@ -59,7 +57,6 @@ class PerturbedNetwork:
         dag: Dag,
         x: Tensor,
         nodes: tuple[str, ...],
-        in_place: frozenset[str] = frozenset(),
         still: Mapping[str, Tensor] | None = None,
     ) -> PerturbedNetwork:
         leaves: dict[str, Tensor] = {}
@@ -68,13 +65,13 @@ class PerturbedNetwork:
         behind = dag.descendants(nodes)
         for name in (INPUT, *dag.order):
             if name not in values:
-                values[name] = differentiable_value(dag.nodes[name], values, in_place)
+                values[name] = differentiable_value(dag.nodes[name], values)
             if name not in behind:
                 kept[name] = values[name].detach()
             if name in nodes:
                 leaves[name] = torch.zeros_like(values[name]).requires_grad_()
                 values[name] = values[name] + leaves[name]
-        return cls({v: leaves[v] for v in nodes}, values[dag.output], kept, in_place)
+        return cls({v: leaves[v] for v in nodes}, values[dag.output], kept)
 
 
 class OutputFactors:

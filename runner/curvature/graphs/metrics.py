@@ -187,7 +187,7 @@ def _cheapest(
     if asked.error is not None:
         probes = max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / asked.error**2)))
     products = len(names) * (probes + (SWEPT if asked.ranks else 0))
-    network = PerturbedNetwork.of(dag, x, names, evaluation.in_place)
+    network = PerturbedNetwork.of(dag, x, names)
     tensor = TensorPart(dag, x, y, network, forward, memory_budget)
     with naming_node(dag, evaluation.values, evaluation.structures):
         curved = tensor.curved_nodes(asked.generator)

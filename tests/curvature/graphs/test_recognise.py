@@ -228,6 +228,14 @@ def test_legal_networks_are_measured(name):
     assert relative_error(products(dag, X, y), expected) < 1e-10
 
 
+def test_a_node_may_come_to_work_in_place_between_measurements():
+    dag = LEGAL["in place on a used parent"]
+    y = torch.zeros_like(X)
+    for inplace in (False, True):
+        dag.nodes["c"].fn.inplace = inplace
+        assert relative_error(products(dag, X, y), assert_exact(dag, X, y)) < 1e-10
+
+
 def test_outputs_that_are_no_contiguous_memory_or_empty():
     dag = Dag.from_sequential([torch.sin, lambda t: t.unflatten(1, (2, 3)).transpose(1, 2)], "mse")
     y = normal(4, 3, 2)
