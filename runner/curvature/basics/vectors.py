@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property, reduce
 from typing import TypeVar
@@ -51,6 +52,27 @@ def norm(vector: Tensor) -> float:
 def dot(one: Tensor, other: Tensor) -> float:
     """Inner product in float64."""
     return float(torch.dot(one.double(), other.double()))
+
+
+def filled(images: Images, like: Values) -> Values:
+    """Tensors by name, zeros for None."""
+    pairs = zip(like.items(), images, strict=True)
+    return {name: torch.zeros_like(t) if g is None else g.detach() for (name, t), g in pairs}
+
+
+def norms(values: Values) -> dict[str, float]:
+    """Euclidean norm of each tensor."""
+    return {name: norm(t) for name, t in values.items()}
+
+
+def norm_of(values: Values) -> float:
+    """Euclidean norm of all of them together."""
+    return math.hypot(*norms(values).values())
+
+
+def dot_of(one: Values, other: Values) -> float:
+    """Inner product of all of them together, in float64."""
+    return math.fsum(dot(t.flatten(), other[name].flatten()) for name, t in one.items())
 
 
 class Flat:

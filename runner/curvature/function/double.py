@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,15 +85,23 @@ def _low(found: Any) -> Iterator[Tensor]:
 @dataclass
 class Record:
     """What was seen in a float64 copy. narrowed: names of operations that take float64 and give
-    less; changed: whether anything was given in float64 that would have had less."""
+    less; changed: whether anything was given in float64 that would have had less. whole: whether
+    neither was seen in a value, a gradient and a product: the same steps are in float64 then
+    without being looked at."""
 
     narrowed: set[str] = field(default_factory=set)
     changed: bool = False
+    whole: bool = False
 
     def clear(self) -> None:
         """Forgets it."""
         self.narrowed.clear()
         self.changed = False
+        self.whole = False
+
+    def has_product(self) -> None:
+        """A value, a gradient and a product were computed since it was cleared."""
+        self.whole = not (self.narrowed or self.changed)
 
 
 class FloatCopy(TorchFunctionMode):
@@ -192,7 +200,7 @@ def double_precision(record: Record) -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with FloatCopy(record):
+        with nullcontext() if record.whole else FloatCopy(record):
             yield
     finally:
         torch.set_default_dtype(before)

@@ -25,7 +25,7 @@ from runner.curvature.basics.errors import (
 )
 from runner.curvature.basics.interrupts import INTERRUPTS
 from runner.curvature.basics.trees import tree_flatten_with_path, tree_leaves, tree_map
-from runner.curvature.basics.vectors import Images, Values, divided, joined
+from runner.curvature.basics.vectors import Images, Values, joined
 from runner.curvature.function.batch import Batch, arguments_of, fresh
 from runner.curvature.function.context import (
     ONE_AT_A_TIME,
@@ -229,21 +229,23 @@ class Function:
             with self.at(point._replace(values=leaves_of(point.values))):
                 return self.evaluate(batch, point.wide)[1].detach()
 
-    def gradient(self, point: Point, batch: Batch, directions: Sequence[Tensor] = ()) -> Evaluated:
+    def gradient(self, point: Point, batch: Batch, directions: Sequence[Values] = ()) -> Evaluated:
         """L, its gradient and products of its Hessian with directions, for one batch."""
         leaves = leaves_of(point.values)
         derivatives = 2 if directions else 1
         with self.at(point._replace(values=leaves), derivatives):
             with self.curved() if directions else nullcontext():
                 loss = self.evaluate(batch, point.wide)[1]
-            if point.wide:
+            if point.wide and not self.record.whole:
                 self.record.narrowed.update(narrowing([loss]))
             wrt = list(leaves.values())
             slopes = gradients([loss], wrt, graph=bool(directions))
-            pieces = [[*divided(v, point.values).values()] for v in directions]
             with second_derivatives(NETWORK):
-                products = [joined(_gradients(slopes, wrt, of_one)) for of_one in pieces]
-        return Evaluated(loss.detach(), joined(slopes).detach(), products)
+                products = [_gradients(slopes, wrt, [*v.values()]) for v in directions]
+        named = dict(zip(leaves, (slope.detach() for slope in slopes), strict=True))
+        return Evaluated(
+            loss.detach(), named, [dict(zip(leaves, hv, strict=True)) for hv in products]
+        )
 
 
 NETWORK = "the network or its loss"
@@ -255,11 +257,16 @@ def leaves_of(values: Values) -> Values:
 
 
 class Evaluated(NamedTuple):
-    """The loss, its gradient, and products with directions, as vectors."""
+    """The loss, its slopes by the variables, and products with directions."""
 
     loss: Tensor
-    gradient: Tensor
-    products: Tensors
+    slopes: Values
+    products: list[Values]
+
+    @property
+    def gradient(self) -> Tensor:
+        """The slopes as one vector."""
+        return joined([*self.slopes.values()])
 
 
 class NotScalar(MeasurementError):
@@ -319,9 +326,8 @@ def _gradients(
     return filled
 
 
-def moved(values: Values, step: Tensor, size: float = 1.0) -> Values:
-    """values + size * step, in the dtype of the values."""
-    steps = divided(step, values)
+def moved(values: Values, steps: Values, size: float = 1.0) -> Values:
+    """values + size * steps, of the same types."""
     found = torch._foreach_add([*values.values()], [*steps.values()], alpha=size)
     return dict(zip(values, found, strict=True))
 

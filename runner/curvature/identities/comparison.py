@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,17 +40,16 @@ NEAR = 16.0
 """Roundings within which a kink leaves open on which side of it a function is."""
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """Of something g along a direction, at one step t.
 
-    value: (g(t) - g(-t)) / 2t. turn: (g(t) - 2 g(0) + g(-t)) / t, by which the slopes ahead and
-    behind differ: it falls with the step, except where a kink lies within. rounding: size of the
-    roundings in value, by name.
+    value: (g(t) - g(-t)) / 2t. turn: by name (g(t) - 2 g(0) + g(-t)) / t, by which the slopes ahead
+    and behind differ: it falls with the step, except where a kink lies within. rounding: size of
+    the roundings in value, by name.
     """
 
     value: Rows
-    turn: Rows
+    turn: Callable[[str], Tensor]
     rounding: dict[str, float]
 
     @classmethod
@@ -66,30 +64,32 @@ class Difference:
     ) -> Difference:
         """eps: the rounding of what is given; default that of its dtype."""
         value = {}
-        turn = {}
         rounding = {}
         for v, middle in here.items():
-            value[v] = (ahead[v] - behind[v]) / (2 * step)
-            turn[v] = (ahead[v] - 2 * middle + behind[v]) / step
+            value[v] = (ahead[v] - behind[v]).div_(2 * step)
             rounding[v] = norm(middle) * (eps or torch.finfo(middle.dtype).eps) / step
-        return cls(value, turn, rounding)
+        return cls(value, lambda v: (ahead[v] - 2 * here[v] + behind[v]) / step, rounding)
 
     def minus(self, other: Difference) -> Difference:
         """The difference of both."""
         value = {v: rows - other.value[v] for v, rows in self.value.items()}
-        turn = {v: rows - other.turn[v] for v, rows in self.turn.items()}
         sums = {v: size + other.rounding[v] for v, size in self.rounding.items()}
-        return Difference(value, turn, sums)
+        return Difference(value, lambda v: self.turn(v) - other.turn(v), sums)
 
-    @cached_property
-    def total(self) -> Vectors:
-        """The sum over the pieces."""
-        return {v: _summed(rows) for v, rows in self.value.items()}
+    def total(self, name: str) -> Tensor:
+        """The sum of the value over the pieces, in float64."""
+        return _summed(self.value[name])
 
-    @cached_property
-    def bend(self) -> dict[str, float]:
-        """Size of the turn of the whole."""
-        return {v: norm(_summed(rows)) for v, rows in self.turn.items()}
+
+class Tried(NamedTuple):
+    """What is kept of a difference at one step. apart: its distance from the derivative, relative,
+    by name. Of what is not right: bend, the size of the turn of the whole, and turns, that of each
+    row."""
+
+    difference: Difference
+    apart: dict[str, float]
+    bend: dict[str, float]
+    turns: dict[str, Tensor]
 
 
 def _summed(rows: Tensor) -> Tensor:
@@ -153,20 +153,24 @@ class Comparison:
         tolerance: float,
         least: Mapping[str, float] | None = None,
     ) -> None:
-        self.derivative = {name: piece.double() for name, piece in derivative.items()}
+        self.derivative = {name: piece.flatten() for name, piece in derivative.items()}
         self.tolerance = tolerance
         self.least = least or {}
-        self.sizes = {name: norm(piece) for name, piece in self.derivative.items()}
         self.errors = dict.fromkeys(self.derivative, math.inf)
-        self.tried: list[Difference] = []
-        self._apart: list[dict[str, float]] = []
+        self.tried: list[Tried] = []
 
     def add(self, found: Difference) -> bool:
         """Takes one more step; whether every piece is right."""
-        self.tried.append(found)
         apart = {name: self._error(name, found) for name in self.derivative}
-        self._apart.append(apart)
         self.errors = {name: min(self.errors[name], error) for name, error in apart.items()}
+        bend = {}
+        turns = {}
+        for name in self.open:
+            turn = found.turn(name)
+            bend[name] = norm(_summed(turn))
+            turns[name] = _sizes(turn)
+        kept = found._replace(turn=turns.__getitem__)  # without what the turn is made of
+        self.tried.append(Tried(kept, apart, bend, turns))
         return not self.open
 
     @property
@@ -179,9 +183,9 @@ class Comparison:
         """Whether a kink within the last step is why pieces are not right: the slopes on its two
         sides differ by as much."""
         last = self.tried[-1]
-        apart = self._apart[-1]
         return all(
-            apart[name] * self._scale(name, last) < 4 * last.bend[name] for name in self.open
+            last.apart[name] * self._scale(name, last.difference) < 4 * last.bend[name]
+            for name in self.open
         )
 
     @property
@@ -190,11 +194,11 @@ class Comparison:
         return max(self.errors.values())
 
     def _scale(self, name: str, found: Difference) -> float:
-        return max(norm(found.total[name]), self.least.get(name, 0.0), TINY)
+        return max(norm(found.total(name)), self.least.get(name, 0.0), TINY)
 
     def _error(self, name: str, found: Difference) -> float:
         """Relative; infinite where the difference is below rounding."""
-        apart = norm(self.derivative[name] - found.total[name])
+        apart = norm(self.derivative[name].double() - found.total(name))
         scale = self._scale(name, found)
         if apart == 0 or scale > 50 * found.rounding[name]:
             return math.inf if math.isnan(apart) else apart / scale
@@ -208,16 +212,15 @@ class Comparison:
     def _wrong(self, name: str) -> float:
         """The error, where two steps agree with each other and not with the derivative, or that is
         not finite; else 0."""
-        if not math.isfinite(self.sizes[name]):
+        if not math.isfinite(norm(self.derivative[name])):
             return math.inf
-        for i, k in combinations(range(len(self.tried)), 2):
-            one = self.tried[i]
-            other = self.tried[k]
-            error = min(self._apart[i][name], self._apart[k][name])
-            scale = min(self._scale(name, one), self._scale(name, other))
-            if not math.isfinite(max(self._apart[i][name], self._apart[k][name])):
+        for one, other in combinations(self.tried, 2):
+            error = min(one.apart[name], other.apart[name])
+            scale = min(self._scale(name, t.difference) for t in (one, other))
+            if not math.isfinite(max(one.apart[name], other.apart[name])):
                 continue
-            agree = norm(one.total[name] - other.total[name]) < scale * error / 10
+            between = one.difference.total(name) - other.difference.total(name)
+            agree = norm(between) < scale * error / 10
             if agree and min(one.bend[name], other.bend[name]) < scale * error / 10:
                 return error
         return 0.0
@@ -229,10 +232,10 @@ class Comparison:
 
     def moved(self, ends: Sequence[Difference]) -> dict[str, float]:
         """How far the differences at points nearby are from those here, relative."""
-        last = self.tried[-1]
+        last = self.tried[-1].difference
         found = {}
         for name in self.open:
-            apart = [norm(end.total[name] - last.total[name]) for end in ends]
+            apart = [norm(end.total(name) - last.total(name)) for end in ends]
             found[name] = max(apart) / self._scale(name, last)
         return found
 
@@ -240,11 +243,11 @@ class Comparison:
         """The rows with a kink: within the two smallest steps alike, or between here and points
         nearby."""
         found = set[int]()
-        last = self.tried[-1]
+        last = self.tried[-1].difference
         for name in self.open:
             least = max(self.tolerance * self._scale(name, last) / 4, 100 * last.rounding[name])
             if len(self.tried) > 1:
-                wide, narrow = (_sizes(one.turn[name]) for one in self.tried[-2:])
+                wide, narrow = (one.turns[name] for one in self.tried[-2:])
                 bent = (narrow > least) & (narrow > wide / 2)
                 found |= set(bent.nonzero().flatten().tolist())
             for end in ends:

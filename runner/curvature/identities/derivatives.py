@@ -22,7 +22,15 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from runner.curvature.basics.vectors import Flat, Values, divided, dot, joined, norm
+from runner.curvature.basics.vectors import (
+    Flat,
+    Values,
+    divided,
+    dot_of,
+    norm,
+    norm_of,
+    norms,
+)
 from runner.curvature.function.batch import Batch
 from runner.curvature.function.context import counted
 from runner.curvature.function.function import Evaluated, Function, Point, gradients, moved
@@ -61,14 +69,14 @@ class Outcome:
     what: tuple[str, ...] = ()
 
 
-def noise(function: Function, values: Values, seed: int) -> Tensor:
+def noise(function: Function, values: Values, seed: int) -> Values:
     """One direction, normal with the root mean square of each variable, the same at every call."""
     like = Flat(values)
     count = min(like.size, PERIOD)
     drawn = _drawn(seed, count).to(like.device, like.dtype)
     steps = divided(drawn.repeat(-(-like.size // count))[: like.size], values)
     function.variables.scale(steps, values)
-    return joined([*steps.values()])
+    return steps
 
 
 @lru_cache(maxsize=8)
@@ -144,8 +152,7 @@ def _differing(
     error = _relative(ours.loss, loss)
     names = list[str]()
     if slopes:
-        mine = divided(ours.gradient, values)
-        apart = {name: norm(mine[name] - slope) for name, slope in slopes.items()}
+        apart = {name: norm(ours.slopes[name] - slope) for name, slope in slopes.items()}
         size = math.hypot(*map(norm, slopes.values()))
         if (total := math.hypot(*apart.values())) > allowed * size:
             size = max(size, total)
@@ -173,8 +180,9 @@ def _relative(one: Tensor, other: Tensor) -> float:
 
 def _apart(one: Evaluated, other: Evaluated) -> float:
     """Of losses or gradients."""
-    size = max(norm(one.gradient), norm(other.gradient), 1e-300)
-    return max(_relative(one.loss, other.loss), norm(one.gradient - other.gradient) / size)
+    size = max(norm_of(one.slopes), norm_of(other.slopes), 1e-300)
+    apart = norm_of({name: slope - other.slopes[name] for name, slope in one.slopes.items()})
+    return max(_relative(one.loss, other.loss), apart / size)
 
 
 # ------------------------------------------------------------------ identities 2 and 3
@@ -188,12 +196,12 @@ def scalar(value: float | Tensor) -> Tensor:
     return torch.tensor([float(value)], dtype=torch.float64, device="cpu")
 
 
-Compared = tuple[dict[str, list[Comparison]], list[Outcome], Tensor]
+Compared = tuple[dict[str, list[Comparison]], list[Outcome], Values]
 """Comparisons by identity, what else is to be said, and the product."""
 
 
 def _row(pieces: Pieces) -> Rows:
-    return {name: piece.unsqueeze(0) for name, piece in pieces.items()}
+    return {name: piece.reshape(1, -1) for name, piece in pieces.items()}
 
 
 class SecondOrder:
@@ -214,13 +222,14 @@ class SecondOrder:
         self.own = Point(near, False, 1)
         self.own_d = d
         self.point = in_double(near) if wide else near
-        self.d = d.double() if wide else d
+        self.d = in_double(d) if wide else d
         self.here = Point(self.point, wide, 1)
-        self.double = wide or d.dtype == torch.float64
+        self.double = wide or all(t.dtype == torch.float64 for t in d.values())
         self.steps: Sequence[float] = STEPS
         self.eps = 2.2e-16
         self.tolerance = AGREES
-        self.size_of_gradient = 0.0
+        self.slopes: dict[str, float] = {}
+        """Norm of the slope by each variable."""
         if not self.double:
             self._take_large_steps()
 
@@ -231,18 +240,23 @@ class SecondOrder:
         self.eps = 1.2e-7
         self.tolerance = 2e-2
 
-    def evaluated(self, *directions: Tensor) -> Evaluated:
+    def evaluated(self, *directions: Values) -> Evaluated:
         """The loss, its gradient and products with directions at u'. Where operations of the
         float64 copy give less than float64, steps are large from then on."""
         self.function.record.clear()
         found = self.function.gradient(self.here, self.batch, directions)
-        self.size_of_gradient = norm(found.gradient)
+        self.slopes = norms(found.slopes)
         if self.function.record.narrowed:
             self._take_large_steps()
         return found
 
+    @property
+    def size_of_gradient(self) -> float:
+        """Its norm."""
+        return math.hypot(*self.slopes.values())
+
     @cached_property
-    def c(self) -> Tensor:
+    def c(self) -> Values:
         """A second direction."""
         return noise(self.function, self.point, 3)
 
@@ -250,15 +264,12 @@ class SecondOrder:
         """u' + t d."""
         return self.here._replace(values=moved(self.point, self.d, t))
 
-    def groups(self, vector: Tensor) -> dict[str, Tensor]:
-        """A vector by groups."""
-        return {name: vector[place] for name, place in self.function.variables.groups.items()}
-
     def slope(self, whole: Evaluated) -> Comparison:
         """Identity 2."""
-        g = whole.gradient
-        least = norm(g) * norm(self.d) / math.sqrt(len(g))
-        return Comparison({"": scalar(dot(g, self.d))}, self.tolerance, {"": least})
+        along = dot_of(whole.slopes, self.d)
+        size = sum(t.numel() for t in self.d.values())
+        least = self.size_of_gradient * norm_of(self.d) / math.sqrt(size)
+        return Comparison({"": scalar(along)}, self.tolerance, {"": least})
 
     def loss(self, t: float) -> Pieces:
         """The loss at u' + td."""
@@ -288,16 +299,16 @@ class SecondOrder:
 
     def of_hessian(self) -> Compared:
         whole = self.evaluated(self.d)
+        self.function.record.has_product()
         (hd,) = whole.products
-        product = self.groups(hd)
-        least = dict.fromkeys(product, SMALL * norm(hd))
-        compared = [self.slope(whole), Comparison(product, self.tolerance, least)]
+        least = dict.fromkeys(hd, SMALL * norm_of(hd))
+        compared = [self.slope(whole), Comparison(hd, self.tolerance, least)]
 
         def ends(t: float) -> list[Pieces]:
             found = self.function.gradient(self.moved(t), self.batch)
-            return [{"": scalar(found.loss)}, self.groups(found.gradient)]
+            return [{"": scalar(found.loss)}, found.slopes]
 
-        here = [{"": scalar(whole.loss)}, self.groups(whole.gradient)]
+        here = [{"": scalar(whole.loss)}, whole.slopes]
         self.compare(compared, here, ends)
         by_identity = {name: [one] for name, one in zip(COMPARED, compared, strict=True)}
         return by_identity, self.remarks(whole), hd
@@ -312,24 +323,23 @@ class SecondOrder:
 
     def _not_reached(self, whole: Evaluated) -> list[Outcome]:
         """Variables without a gradient are moved together: they must not move the loss."""
-        slopes = divided(whole.gradient, self.point)
-        still = [name for name, slope in slopes.items() if norm(slope) == 0]
+        still = [name for name, size in self.slopes.items() if size == 0]
         if not still:
             return []
         loss = float(whole.loss)
         steps = {name: torch.zeros_like(t) for name, t in self.point.items()}
-        steps |= {name: t for name, t in divided(self.c, self.point).items() if name in still}
-        after = self.here._replace(values=moved(self.point, joined([*steps.values()]), 1e-2))
+        steps |= {name: t for name, t in self.c.items() if name in still}
+        after = self.here._replace(values=moved(self.point, steps, 1e-2))
         error = abs(float(self.function.value(after, self.batch)) - loss) / max(abs(loss), 1e-300)
-        names = self._by_group(still)
+        names = self.by_group(still)
         if error > max(1e-9, 100 * self.eps):
             return [Outcome("2 gradient", "wrong", error, names)]
         return [Outcome(NOT_REACHED, "inconclusive", 0.0, names)]
 
-    def _by_group(self, names: Sequence[str]) -> tuple[str, ...]:
+    def by_group(self, names: Sequence[str]) -> tuple[str, ...]:
         """The names of variables, or of groups that they make."""
-        found = []
+        whole = dict[str, str]()
         for group, members in self.function.variables.members.items():
-            own = [name for name in members if name in names]
-            found += [group] if len(own) == len(members) else own
-        return tuple(found)
+            if set(members) <= set(names):
+                whole |= dict.fromkeys(members, group)
+        return tuple(dict.fromkeys(whole.get(name, name) for name in names))

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import torch
-from torch import Tensor
 
 from runner.curvature.basics.errors import (
     EvaluationError,
@@ -16,7 +15,16 @@ from runner.curvature.basics.errors import (
     NoSecondDerivative,
     second_derivatives,
 )
-from runner.curvature.basics.vectors import Flat, dot, joined, norm
+from runner.curvature.basics.vectors import (
+    Values,
+    dot,
+    dot_of,
+    filled,
+    joined,
+    norm,
+    norm_of,
+    norms,
+)
 from runner.curvature.function.batch import Batch
 from runner.curvature.function.double import LowestPrecision
 from runner.curvature.function.function import (
@@ -98,7 +106,7 @@ def _second_order(at: SecondOrder, part: Part) -> list[Outcome]:
     return [*found, *outcomes, *_same_product(at, part, product)]
 
 
-def _identities(at: SecondOrder, part: Part) -> tuple[list[Outcome], list[Outcome], Tensor]:
+def _identities(at: SecondOrder, part: Part) -> tuple[list[Outcome], list[Outcome], Values]:
     """Outcomes of identities 2 and 3, what else is to be said, and the product."""
     compared, outcomes, product = at.of_hessian() if part == "hessian" else _of_factors(at)
     found = [_outcome(at, identity, one) for identity, one in compared.items()]
@@ -135,9 +143,9 @@ def _outcome(at: SecondOrder, identity: str, compared: Sequence[Comparison]) -> 
     error = max(one.error for one in compared)
     if wrong:
         names = sorted(wrong, key=lambda name: -wrong[name])
-        return Outcome(identity, "wrong", wrong[names[0]], tuple(names))
+        return Outcome(identity, "wrong", wrong[names[0]], at.by_group(names))
     if names := sorted(name for one in compared for name in one.open):
-        return Outcome(identity, "inconclusive", error, tuple(names))
+        return Outcome(identity, "inconclusive", error, at.by_group(names))
     return Outcome(identity, "right", error)
 
 
@@ -153,14 +161,14 @@ def _of_factors(at: SecondOrder) -> Compared:
     """As `SecondOrder.of_hessian`, of the factors J and A."""
     leaves = leaves_of(at.point)
     whole = at.evaluated()
-    flat = Flat(at.point)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
         graph = FactoredGraph(at.function, leaves, at.batch, 1.0, at.wide)
-        tangents = graph.jacobian(flat.split(at.d), False)
+        tangents = graph.jacobian([*at.d.values()], False)
         curved = graph.curved(tangents, False)
-        product = flat.join(graph.pull(curved, False)).detach()
-        pulled = flat.join(graph.pull([s.detach() for s in graph.slopes], False)).detach()
-        others = graph.jacobian(flat.split(at.c), False)
+        product = filled(graph.pull(curved, False), leaves)
+        pulled = filled(graph.pull([s.detach() for s in graph.slopes], False), leaves)
+        others = graph.jacobian([*at.c.values()], False)
+    at.function.record.has_product()
     slope = at.slope(whole)
     at.compare([slope], [{"": scalar(whole.loss)}], lambda t: [at.loss(t)])
     outputs = joined(graph.outputs).detach()
@@ -180,28 +188,31 @@ def _of_factors(at: SecondOrder) -> Compared:
     at.compare([of_outputs], [{"outputs": outputs}], outputs_there)
     at.compare([of_loss], [{"loss": slopes}], slopes_there)
     outcomes = [_through_output(at, whole, pulled)]
-    skew = abs(dot(at.c, product) - dot(joined(others), joined(curved)))
-    skew /= max(norm(at.c) * norm(product), norm(joined(others)) * norm(joined(curved)), TINY)
+    skew = abs(dot_of(at.c, product) - dot(joined(others), joined(curved)))
+    sizes = norm_of(at.c) * norm_of(product), norm(joined(others)) * norm(joined(curved))
+    skew /= max(*sizes, TINY)
     if skew > at.tolerance:
         outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
     compared = dict(zip(COMPARED, ([slope], [of_outputs, of_loss]), strict=True))
     return compared, outcomes + at.remarks(whole), product
 
 
-def _through_output(at: SecondOrder, whole: Evaluated, pulled: Tensor) -> Outcome:
+def _through_output(at: SecondOrder, whole: Evaluated, pulled: Values) -> Outcome:
     """J^T of the loss's slope is the gradient, where the loss reads nothing but the output."""
-    error = _apart(pulled, whole.gradient)
+    size = max(norm_of(pulled), norm_of(whole.slopes), 1e-300)
+    error = norm_of(_less(pulled, whole.slopes)) / size
     return Outcome("2 gradient", "right" if error <= at.tolerance else "wrong", error, ("output",))
 
 
-def _apart(one: Tensor, other: Tensor) -> float:
-    return norm(one - other) / max(norm(one), norm(other), 1e-300)
+def _less(one: Values, other: Values) -> Values:
+    """The difference of both, in the wider of their types."""
+    return {name: t - other[name] for name, t in one.items()}
 
 
 # ------------------------------------------------------------------ the copy is the function
 
 
-def _same_product(at: SecondOrder, part: Part, product: Tensor) -> list[Outcome]:
+def _same_product(at: SecondOrder, part: Part, product: Values) -> list[Outcome]:
     """The product of the function in its own precision is that of its float64 copy: a kernel may
     be wrong in lower precision alone."""
     eps = max(torch.finfo(t.dtype).eps for t in at.own.values.values())
@@ -209,7 +220,7 @@ def _same_product(at: SecondOrder, part: Part, product: Tensor) -> list[Outcome]
     if not at.wide or exact or at.function.record.narrowed:
         return []
     with LowestPrecision(eps) as lowest:
-        apart = _product(at, part, at.own, at.own_d).double() - product
+        apart = _less(_product(at, part, at.own, at.own_d), product)
     error = _relative(at, apart, product)
     allowed = _allowed(lowest.eps)
     if error <= allowed:
@@ -221,22 +232,21 @@ def _same_product(at: SecondOrder, part: Part, product: Tensor) -> list[Outcome]
     return [Outcome(COPY, "inconclusive", error)]
 
 
-def _relative(at: SecondOrder, apart: Tensor, product: Tensor) -> float:
-    """The largest error of a group."""
-    least = max(SMALL_GROUP * norm(product), OF_GRADIENT * at.size_of_gradient, TINY)
-    sizes = {name: max(norm(piece), least) for name, piece in at.groups(product).items()}
-    errors = {name: norm(piece) / sizes[name] for name, piece in at.groups(apart).items()}
-    return max(errors.values())
+def _relative(at: SecondOrder, apart: Values, product: Values) -> float:
+    """The largest error of a variable."""
+    least = max(SMALL_GROUP * norm_of(product), OF_GRADIENT * at.size_of_gradient, TINY)
+    sizes = norms(product)
+    return max(size / max(sizes[name], least) for name, size in norms(apart).items())
 
 
-def _recurs(at: SecondOrder, part: Part, apart: Tensor) -> bool:
+def _recurs(at: SecondOrder, part: Part, apart: Values) -> bool:
     """Whether the products differ at another point nearby as they do here. Roundings do not, nor
     does a kink on whose other side the copy is."""
     step = noise(at.function, at.own.values, 3)
     own = at.own._replace(values=moved(at.own.values, step, ELSEWHERE))
     copied = at.here._replace(values=in_double(own.values))
-    there = _product(at, part, own, at.own_d).double() - _product(at, part, copied, at.d)
-    return norm(there - apart) < norm(apart) / 2
+    there = _less(_product(at, part, own, at.own_d), _product(at, part, copied, at.d))
+    return norm_of(_less(there, apart)) < norm_of(apart) / 2
 
 
 def _allowed(eps: float) -> float:
@@ -244,11 +254,10 @@ def _allowed(eps: float) -> float:
     return 1e4 * eps if eps < 1e-6 else 10 * eps
 
 
-def _product(at: SecondOrder, part: Part, point: Point, d: Tensor) -> Tensor:
+def _product(at: SecondOrder, part: Part, point: Point, d: Values) -> Values:
     if part == "hessian":
         return at.function.gradient(point, at.batch, (d,)).products[0]
     leaves = leaves_of(point.values)
-    flat = Flat(point.values)
     with at.function.at(point._replace(values=leaves)), second_derivatives(NETWORK):
         graph = FactoredGraph(at.function, leaves, at.batch, 1.0, point.wide)
-        return flat.join(graph.apply(flat.split(d), False)).detach()
+        return filled(graph.apply([*d.values()], False), leaves)

@@ -89,7 +89,7 @@ class Product:
     def compared(self, found: Difference, dtype: torch.dtype, tolerance: float) -> Comparison:
         """With differences of which `found` is the first. Where these are below the roundings of
         both sides, errors count against those."""
-        largest = max(norm(value) for value in found.total.values())
+        largest = max(norm(found.total(v)) for v in found.value)
         rounding = max(found.rounding.values())
         least = {}
         for v, image in self.whole.items():
@@ -215,7 +215,9 @@ class _Check:
         self.kinks = tuple(sorted(kinks))
 
     def _wrong(self, product: Product, node: str, compared: Comparison) -> str:
-        cause = _cause(product.own, compared.tried[-1].total, self.tolerance)
+        last = compared.tried[-1].difference
+        expected = {v: last.total(v) for v in last.value}
+        cause = _cause(product.own, expected, self.tolerance)
         return (
             f"{product.method} are wrong: first at {self.differences.noun} {node!r} on the way "
             f"back from the output: {cause}"
@@ -248,7 +250,7 @@ class _Check:
             f"nothing can be told of {self.differences.noun} {names}: a kink within every step, or "
             "rounding"
         ]
-        rows = len(next(iter(self.compared[0].tried[0].value.values())))
+        rows = len(next(iter(self.compared[0].tried[0].difference.value.values())))
         if self.kinks and rows > 1:
             lines.append(self._of_kinks(rows))
         return lines

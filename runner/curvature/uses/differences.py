@@ -162,7 +162,8 @@ class GraphDifferences(Differences):
         value = through_loss(found.value)
         largest = max(float(rows.norm()) for rows in value.values())
         rounding = largest * torch.finfo(here.dtype).eps / step
-        return Difference(value, through_loss(found.turn), dict.fromkeys(value, rounding))
+        turn = through_loss({v: found.turn(v) for v in found.value})
+        return Difference(value, turn.__getitem__, dict.fromkeys(value, rounding))
 
 
 class FunctionDifferences(Differences):
@@ -176,14 +177,15 @@ class FunctionDifferences(Differences):
         self.bar = bar
         self.copied = copied
         self.wide = copied or operator.dtype == torch.float64
+        self.function.record.clear()
         self.narrowed = self.function.record.narrowed
-        self.narrowed.clear()
         self.noun = operator.noun
         self.cost = 3.0
         self.start = operator.values
         if copied:
             self.start = in_double(operator.values)
-        self.drawn = noise(self.function, self.start, seed)
+        self.steps_along = noise(self.function, self.start, seed)
+        self.drawn = joined([*self.steps_along.values()])
         self.direction = self._rows(self.drawn)
 
     def product(self) -> Rows:
@@ -195,7 +197,7 @@ class FunctionDifferences(Differences):
             return Difference.of(self._gradient, step, centre)
         value, turn = self._over_data(lambda batch: self._of_outputs(batch, step, centre))
         found = self._row(value)
-        return Difference(found, self._row(turn), dict.fromkeys(found, 0.0))
+        return Difference(found, self._row(turn).__getitem__, dict.fromkeys(found, 0.0))
 
     def allowance(self) -> float:
         """Of a batch whose examples are fitted: its loss has few digits."""
@@ -220,7 +222,7 @@ class FunctionDifferences(Differences):
         return total
 
     def _point(self, place: float) -> Point:
-        return Point(moved(self.start, self.drawn, place), self.copied, 1)
+        return Point(moved(self.start, self.steps_along, place), self.copied, 1)
 
     def _gradient(self, place: float) -> Rows:
         point = self._point(place)

@@ -7,9 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import _get_current_function_mode_stack
 
 from runner.curvature import ParameterOperator, verify
-from runner.curvature.function.double import Record, double_precision
+from runner.curvature.function.double import FloatCopy, Record, double_precision
 from tests.curvature.cases import Own, with_backward
 from tests.curvature.oracles import parameter_matrix, relative
 from tests.draws import normal
@@ -92,6 +93,24 @@ def test_networks_with_casts_are_decided_as_right(kind, part):
         found = ParameterOperator(network(INSIDE[kind], seed), CROSS, data(), part=part)
         assert found.checks["3 product"].startswith("right"), found
         assert found.checks["2 gradient"].startswith("right"), found
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_a_copy_in_which_nothing_was_cast_is_not_looked_at_again(cast):
+    """At displaced points; `verify`, on other batches, looks again."""
+    seen = []
+
+    def body(_, t):
+        seen.append(any(isinstance(mode, FloatCopy) for mode in _get_current_function_mode_stack()))
+        return t.float() if cast else 1.0 * t
+
+    module = nn.Sequential(nn.Linear(3, 4), Own(body), nn.Tanh(), nn.Linear(4, 2))
+    data = normal(6, 3).float(), torch.arange(6) % 2
+    operator = ParameterOperator(module, CROSS, data)
+    assert seen.count(True) == (3 if cast else 1)  # a product; two gradients
+    seen.clear()
+    assert verify(operator).ok
+    assert seen.count(True) > 1
 
 
 def test_a_wrong_second_derivative_inside_of_a_cast_is_refused():
