@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 
 from runner.curvature.basics.trees import slices_of
+from runner.curvature.function.layers import matching
 
 GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
 
@@ -33,12 +34,12 @@ def parameter_groups(module: nn.Module, groups: GroupSpec | None) -> ParameterGr
     """The parameters in `groups`: {name: pattern or patterns}, or patterns that name themselves.
 
     A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob
-    of either ("block*.weight", where * crosses dots). None: one group for each module that has
-    parameters of its own and trains them; that of the module itself is called "module", or
-    "module()" where a submodule has that name. Tied parameters appear once, under their first name,
-    and belong to the group that has this name, else to one that has another. Parameters outside the
-    groups are held fixed. Raises ValueError for a pattern that matches nothing, a parameter in two
-    groups, and a module without parameters.
+    of either, as those of layers ("blocks.*.attn", "**.weight": see `layers.matching`). None: one
+    group for each module that has parameters of its own and trains them; that of the module itself
+    is called "module", or "module()" where a submodule has that name. Tied parameters appear once,
+    under their first name, and belong to the group that has this name, else to one that has
+    another. Parameters outside the groups are held fixed. Raises ValueError for a pattern that
+    matches nothing, a parameter in two groups, and a module without parameters.
     """
     known: dict[str, Tensor] = {
         k: torch.view_as_real(p) if p.is_complex() else p for k, p in module.named_parameters()
@@ -111,13 +112,11 @@ def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> lis
     given = [patterns] if isinstance(patterns, str) else patterns
     if not isinstance(given, Iterable) or not all(isinstance(pattern, str) for pattern in given):
         raise ValueError(f"expected names or patterns of modules or parameters, found {patterns!r}")
+    places = {name: {*accumulate(name.split("."), "{}.{}".format)} for name in known}
+    every = set[str]().union(*places.values())
     for pattern in given:
-        names = [
-            n for n in known if n == pattern or n.startswith(f"{pattern}.")
-        ]  # a name may hold brackets
-        names = names or [
-            n for n in known if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")
-        ]
+        named = matching(pattern, every)
+        names = [name for name, around in places.items() if around.intersection(named)]
         if not names:
             modules = {n.rpartition(".")[0] for n in known}
             near = difflib.get_close_matches(pattern, [*modules, *known], 1)

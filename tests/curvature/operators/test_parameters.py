@@ -57,6 +57,9 @@ def test_groups_of_frozen_parameters_a_submodule_called_module_and_a_name_with_b
     net = nn.ModuleDict({"a[0]": nn.Linear(2, 2), "a0": nn.Linear(2, 1)})
     assert parameter_groups(net, ["a[0]"]).members == {"a[0]": ("a[0].weight", "a[0].bias")}
     assert parameter_groups(net, {"all": "a*"}).size == 9
+    assert parameter_groups(net, ["**.bias"]).members == {"**.bias": ("a[0].bias", "a0.bias")}
+    with refusal("no parameter matches '*.*.bias'"):
+        parameter_groups(net, ["*.*.bias"])
 
 
 def test_groups_without_components_are_left_out_or_refused():
