@@ -111,15 +111,13 @@ class Flat:
             found = [part.to(dtype) for part, dtype in zip(found, self.dtypes, strict=True)]
         return found
 
-    def join(self, images: Images, lead: Sequence[int] = ()) -> Tensor:
-        """Tensors of all variables, None for zeros, as vectors (*lead, n)."""
+    def join(self, images: Images, lead: Sequence[int] = (), out: Tensor | None = None) -> Tensor:
+        """Tensors of all variables, None for zeros, as vectors (*lead, n), or as the vector `out`
+        of `dtype`."""
         filled = [
             torch.zeros(*lead, number, dtype=self.dtype, device=self.device)
             if image is None
             else image
             for image, number in zip(images, self.numbers, strict=True)
         ]
-        if len(filled) > 1 and not (lead or self.mixed):
-            vector: Tensor = torch._C._nn.flatten_dense_tensors(filled)
-            return vector
-        return torch.cat([image.reshape(*lead, -1) for image in filled], -1).to(self.dtype)
+        return torch.cat([image.reshape(*lead, -1) for image in filled], -1, out=out).to(self.dtype)

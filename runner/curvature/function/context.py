@@ -170,13 +170,10 @@ def counted(make: Callable[[], T], there: Iterable[Tensor]) -> tuple[T, float]:
         return make(), math.nan
 
 
-def has_python(tensors: Iterable[Tensor]) -> bool:
-    """Whether a graph runs Python code of users when it is differentiated: autograd functions,
-    hooks of tensors."""
-    return any(
-        _is_users(step) or getattr(step, "_input_metadata_hooks", None)
-        for step in steps_behind(tensors)
-    )
+def runs_python(steps: Iterable[Any]) -> bool:
+    """Whether steps of a graph run Python code of users when it is differentiated: autograd
+    functions, hooks of tensors."""
+    return any(_is_users(step) or getattr(step, "_input_metadata_hooks", None) for step in steps)
 
 
 _FUNCTIONS: Any = torch.autograd.function.BackwardCFunction

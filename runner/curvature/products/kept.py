@@ -23,6 +23,7 @@ from runner.curvature.function.variables import Perturbations
 from runner.curvature.products.of_batch import FactoredGraph, HessianGraph, Part
 from runner.curvature.products.planning import (
     FAST,
+    FAST_STEP,
     FEW,
     MORE,
     SECOND,
@@ -57,7 +58,8 @@ class Graphs:
 
     Several directions between layers go through graphs of as many copies of each batch, each with
     perturbations of its own; of parameters, which all copies share, they are batched by torch.
-    kept: by the number of copies, 0 of the batch alone; of others, the last.
+    kept: by the number of copies, 0 of the batch alone; of others, the last. steps: of autograd, of
+    the largest graph that was made.
     """
 
     def __init__(self, function: Function, data: Data, part: Part, flat: Flat) -> None:
@@ -66,6 +68,7 @@ class Graphs:
         self.part = part
         self.flat = flat
         self.kept: dict[int, Made] = {}
+        self.steps = 0
         self.planned = self.plan()
 
     @property
@@ -78,22 +81,36 @@ class Graphs:
     def width(self) -> int:
         """Directions that go through the network at once."""
         if not self.repeats:
-            return self.planned.width
+            return self.planned.width if self._is_fast() else 1
         of_one = max(1, self.planned.bytes - self._vectors)
         room = self.data.settings.memory_budget - self._vectors
         return max(1, min(MOST_COPIES, int(room / of_one) - 1))  # one copy is kept besides
 
-    def apply(self, rows: Tensor, batched: bool) -> Tensor:
-        """Products of all pieces with one direction (n,), or with k at once (k, n)."""
+    def _is_fast(self) -> bool:
+        """Whether several directions of parameters go faster together than one after the other."""
+        touched = self.planned.touched
+        if touched <= FAST or self.planned.width == 1 or self.flat.device.type != "cpu":
+            return True
+        if not self.steps:
+            for _ in self._of_pieces(0):  # they are kept for the products
+                pass
+        return touched <= FAST_STEP * self.steps
+
+    def apply(self, rows: Tensor, batched: bool, out: Tensor | None = None) -> Tensor:
+        """Products of all pieces with one direction (n,), written to `out` where there is one, or
+        with k at once (k, n)."""
         copies = len(rows) if batched and self.repeats else 0
         total: Tensor | None = None
         INTERRUPTS.deliver()
         for graph in self._of_pieces(copies):
             images = graph.apply(self.flat.split(rows), batched and not copies)
-            image = self.flat.join(images, rows.shape[:-1])
-            total = image if total is None else total.add_(image)
-            del graph, images, image  # before the next one is made
-        return torch.zeros_like(rows) if total is None else total
+            if total is None:
+                total = self.flat.join(images, rows.shape[:-1], out)
+            else:
+                total.add_(self.flat.join(images, rows.shape[:-1]))
+            del graph, images  # before the next one is made
+        assert total is not None  # all data together weigh something
+        return total
 
     def _of_pieces(self, copies: int) -> Iterator[Graph]:
         """The graph of every piece; products are taken inside of the context that it needs."""
@@ -112,6 +129,7 @@ class Graphs:
         for piece in self.data.pieces(self.planned.chunk):
             with self._inside(made), second_derivatives(NETWORK):
                 graph = self._graph(made, self._repeated(piece, copies))
+                self.steps = max(self.steps, graph.steps)
                 losses.append(piece.weight * float(graph.loss))
                 if self.planned.keep:
                     made.graphs[piece.place] = graph
@@ -159,7 +177,6 @@ class Graphs:
         if data.listed:
             counts = [1 if layout is None else data.count(batch) for batch in data]
         vectors = self._vectors
-        fast = FAST if self.flat.device.type == "cpu" else math.inf
         chosen = None
         saved = SECOND * self.function.saved / data.tried
         if math.isnan(saved):
@@ -167,11 +184,11 @@ class Graphs:
             graph_of_few = partial(self._made, made, self._piece(sizes[0]))
             saved = counted(graph_of_few, made.leaves.values())[1] / sizes[0]
         if not math.isnan(saved):
-            chosen = small(saved, counts, vectors, budget, fast)
+            chosen = small(saved, counts, vectors, budget)
         if chosen is None:
             line = Line(sizes, [self._need(size) for size in sizes])
             divisible = layout is not None and not data.whole
-            chosen = plan(line, counts, vectors, budget, divisible, fast)
+            chosen = plan(line, counts, vectors, budget, divisible)
         warn_of_free(chosen.bytes, free_memory(self.flat.device))
         if chosen.chunk is not None:
             chosen = chosen._replace(evaluated=self._evaluated(chosen.chunk, budget - vectors))

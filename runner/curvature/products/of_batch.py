@@ -9,17 +9,19 @@ Both take one direction, or k in a batch (`is_grads_batched`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch._vmap_internals import _vmap
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from runner.curvature.basics.errors import COMPLEX, MeasurementError
 from runner.curvature.basics.trees import tree_flatten, tree_unflatten
 from runner.curvature.basics.vectors import Images, Values, divided, joined
 from runner.curvature.function.batch import Batch
-from runner.curvature.function.context import has_python
+from runner.curvature.function.context import runs_python, steps_behind
 from runner.curvature.function.function import (
     Function,
     Point,
@@ -44,11 +46,12 @@ NO_OUTPUT = (
 def grad(values: Any, wrt: Tensors, weights: Tensors, batched: bool = False) -> Images:
     """Derivatives of sum_i weights_i . values_i, tensors or their places in the graph, which is
     kept; None where there is no dependence."""
-    if batched:
-        return torch.autograd.grad(
-            values, wrt, weights, retain_graph=True, allow_unused=True, is_grads_batched=True
-        )
-    return backward(values, wrt, weights)
+    if not batched:
+        return backward(values, wrt, weights)
+    pulled: Images = _vmap(partial(backward, values, wrt), 0, 0, allow_none_pass_through=True)(
+        tuple(weights)
+    )
+    return pulled
 
 
 def linked(values: Images) -> list[int]:
@@ -78,7 +81,9 @@ class HessianGraph:
         if loss.requires_grad:
             weighted = loss if weight == 1 else loss * weight
             slopes = torch.autograd.grad(weighted, self.wrt, create_graph=True, allow_unused=True)
-        self.python = has_python(g for g in slopes if g is not None)
+        steps = [*steps_behind(slopes)]
+        self.python = runs_python(steps)
+        self.steps = len(steps)
         self.used = linked(slopes)
         self.slopes = [kept(g) for g in slopes if g is not None and g.requires_grad]
 
@@ -134,12 +139,14 @@ class FactoredGraph:
         self._all_copies = copies
         self.slopes: Tensors = [s for s in slopes if s is not None]
         self.bent = linked(self.slopes)
-        self.python = has_python([*self.outputs, *self.slopes])
         # J^T w is linear in w; at zero logcumsumexp has no derivative in torch.
         self.weights = [torch.ones_like(t, requires_grad=True) for t in self.outputs]
         pulled = torch.autograd.grad(
             self.outputs, self.wrt, self.weights, create_graph=True, allow_unused=True
         )
+        steps = [*steps_behind([*self.outputs, *self.slopes, *pulled])]
+        self.python = runs_python(steps)
+        self.steps = len(steps)
         self.used = linked(pulled)
         self.pulled = [kept(t) for t in pulled if t is not None and t.requires_grad]
 

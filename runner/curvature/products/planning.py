@@ -24,13 +24,14 @@ iterations hold."""
 class Plan(NamedTuple):
     """chunk: examples of the largest piece (None: whole batches). keep: whether graphs stay for the
     next product. bytes: the expected peak. width: directions that fit the memory in one batched
-    product. evaluated: examples of the largest piece whose loss alone is evaluated (None: whole
-    batches)."""
+    product. touched: bytes of the graph of a piece and of a vector. evaluated: examples of the
+    largest piece whose loss alone is evaluated (None: whole batches)."""
 
     chunk: int | None
     keep: bool
     bytes: int
     width: int = 1
+    touched: float = math.inf
     evaluated: int | None = None
 
 
@@ -50,9 +51,7 @@ def measured(make: Callable[[], object], product: Callable[[object], object]) ->
     return Need(kept, max([*made, *(kept + live for live in after)], default=0))
 
 
-def small(
-    saved: float, counts: Sequence[int], vectors: int, budget: int, fast: float
-) -> Plan | None:
+def small(saved: float, counts: Sequence[int], vectors: int, budget: int) -> Plan | None:
     """The plan where the bytes that are saved of each example are so far below the budget that
     nothing needs to be measured."""
     kept = saved * sum(counts)
@@ -60,22 +59,21 @@ def small(
     total = int(UNSEEN * (kept + SAFE * most)) + vectors
     if SAFE * total > budget:
         return None
-    return Plan(
-        None, True, total, width(budget / (SAFE * UNSEEN), most, most + vectors / VECTORS, fast)
-    )
+    return Plan(None, True, total, width(budget / (SAFE * UNSEEN), most), most + vectors / VECTORS)
 
 
 FAST = 2 << 20
 """Bytes of a graph and its vector up to which several vectors go through it together on a CPU. Of
 15 networks, sixteen vectors then took 0.2 to 1.1 of the time that they take one by one; above, 0.9
 to 3.3 for half of the networks, by what leaves the cache."""
+FAST_STEP = 16 << 10
+"""Or for each step of the graph: of 11 larger networks below (LSTMs, GRUs, small transformers, 30
+to 100 layers), eight vectors took 0.4 to 0.9 of the time and 32 took 0.4 to 1.0, since calls of
+operations cost more than their numbers; above 24 KiB up to 1.5."""
 
 
-def width(free: float, under_way: float, size: float, fast: float) -> int:
-    """Directions that go together: as many as are free for what each takes, one where the graph of
-    a piece and its vector have more bytes than is fast."""
-    if size > fast:
-        return 1
+def width(free: float, under_way: float) -> int:
+    """Directions that go together: as many as are free for what each takes."""
     return max(1, min(64, int(free / max(1.0, under_way))))
 
 
@@ -134,7 +132,6 @@ def plan(
     vectors: int,
     budget: int,
     divisible: bool,
-    fast: float = math.inf,
 ) -> Plan:
     """Whole batches with their graphs where they fit, else the largest pieces with graphs, else
     without. A budget that no cut would keep becomes RAISED times what the smallest piece takes: the
@@ -159,9 +156,9 @@ def plan(
         total = kept + line.under_way(size)
         if total <= room:
             touched = line.kept(size) + vectors / VECTORS
-            many = width(room - kept, line.under_way(size), touched, fast)
+            many = width(room - kept, line.under_way(size))
             piece = None if size == widest else size
-            return Plan(piece, True, int(UNSEEN * total) + vectors, many)
+            return Plan(piece, True, int(UNSEEN * total) + vectors, many, touched)
         if kept > room or not divisible:
             break
         size //= 2

@@ -45,7 +45,7 @@ class Multiplication:
                 return self._never(self.why_not, rows)
             found.append(images)
         self.batched = True
-        return torch.cat(found)
+        return found[0] if len(found) == 1 else torch.cat(found)
 
     def forget(self, writes: int) -> None:
         """Graphs that were made before tensors were written to."""
@@ -71,7 +71,10 @@ class Multiplication:
         return self._one_by_one(rows)
 
     def _one_by_one(self, rows: Tensor) -> Tensor:
-        return torch.stack([self.graphs.apply(row, False) for row in rows])
+        images = rows.new_empty(rows.shape)
+        for row, image in zip(rows, images, strict=True):
+            self.graphs.apply(row, False, image)
+        return images
 
     def _together(self, rows: Tensor) -> Tensor | None:
         """Their products, or None where torch gives others together than alone. What it does may

@@ -127,8 +127,9 @@ def test_vectors_go_one_at_a_time_where_sizes_or_torch_allow_no_more():
     assert relative(little @ several, expected) < 1e-13
     assert "one vector at a time (sizes)" in repr(little)
     wrong = ParameterOperator(*given)
-    right = wrong.multiplication.graphs.apply
-    wrong.multiplication.graphs.apply = lambda rows, batched: right(rows, batched) * (1 + batched)
+    graphs = wrong.multiplication.graphs
+    right = graphs.apply
+    graphs.apply = lambda rows, batched, *out: right(rows, batched, *out) * (1 + batched)
     assert relative(wrong @ several, expected) < 1e-13
     assert "one vector at a time (their products differ)" in repr(wrong)
 
