@@ -115,8 +115,8 @@ def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> lis
     places = {name: {*accumulate(name.split("."), "{}.{}".format)} for name in known}
     every = set[str]().union(*places.values())
     for pattern in given:
-        named = matching(pattern, every)
-        names = [name for name, around in places.items() if around.intersection(named)]
+        found = matching(pattern, every)
+        names = [name for name, around in places.items() if around.intersection(found)]
         if not names:
             modules = {n.rpartition(".")[0] for n in known}
             near = difflib.get_close_matches(pattern, [*modules, *known], 1)

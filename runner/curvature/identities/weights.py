@@ -164,8 +164,7 @@ def _fit(whole: Evaluated, one: Evaluated, two: Evaluated) -> tuple[list[float],
     right = torch.tensor([dot(a, g), dot(b, g)], dtype=torch.float64, device="cpu")
     if not bool(gram.isfinite().all()):
         return [math.nan, math.nan], math.inf
-    fit = torch.linalg.lstsq(gram, right.unsqueeze(1), driver="gelsd")
-    found = fit.solution.squeeze(1)
+    found = torch.linalg.lstsq(gram, right.unsqueeze(1), driver="gelsd").solution.squeeze(1)
     rest = dot(g, g) - 2 * float(found @ right) + float(found @ gram @ found)
     return found.tolist(), math.sqrt(max(0.0, rest) / max(dot(g, g), 1e-300))
 
