@@ -115,8 +115,7 @@ PAIRS = (("q", "k"), ("q", "v"), ("k", "v"))
 def largest_pair(seed: int) -> tuple[str, str]:
     """Which of the three mixed pairs has the largest tensor part in Exp. 5's untrained network."""
     data = load_attention(AttentionData(streams="published"), Context(seed=seed)).validation
-    network = build(AttentionModel(initial="published").network(), seed)
-    graph = network.eval().to_dag("mse")
+    graph = build(AttentionModel(initial="published").network(), seed).eval().to_dag("mse")
     blocks = split_blocks(graph, data.inputs[:64], data.targets[:64], ("q", "k", "v"))
     sizes = [float(blocks.tensor[pair].norm()) for pair in PAIRS]
     return PAIRS[sizes.index(max(sizes))]

@@ -143,8 +143,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
         return {name: drawn[name] for name in (self.resonance_figure, self.dynamics_figure)}
 
     def notes(self) -> list[str]:
-        deeper = self.beside.get(DEEPER, {}).get("distances")
-        return norms_note(self.tables["distances"], deeper)
+        return norms_note(self.tables["distances"], self.beside.get(DEEPER, {}).get("distances"))
 
 
 class DeepAnalysis(ResonanceAnalysis):

@@ -69,8 +69,7 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
         ax.set_yscale("log")
         ax.set_ylim(ZERO / 5, 30)
         ax.set_yticks([ZERO, 1e-9, 1e-6, 1e-3, 1], GAP_TICKS)
-        names = [kind["kind"] for kind in kinds]
-        ax.set_xticks(range(len(kinds)), names, rotation=30, ha="right")
+        ax.set_xticks(range(len(kinds)), [kind["kind"] for kind in kinds], rotation=30, ha="right")
 
     said = "every seed a point, on the paper's images"
     heads = titles(table, "branch_depth")

@@ -45,11 +45,10 @@ def measure_search(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, T
     search = run_search(experiment, cell, ctx)
     ctx.progress(1, 3, "curvature")
     points = critical_points(search, experiment)
-    theorems = theorem_slack(search, search.ends.theta[search.unique])
     tables: dict[str, Table] = {
         "critical_points": points,
         "search": search_summary(search, points),
-        "theorems": theorems,
+        "theorems": theorem_slack(search, search.ends.theta[search.unique]),
         "equality": equality_cases(search, ctx.torch_generator("equality")),
         "limits": vanishing_error(search),
         "certificate": certificates(search, ctx),
