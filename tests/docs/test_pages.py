@@ -14,7 +14,8 @@ from docs.render import FIRST, LAST, pages
 from tests import DOCS
 from tests.sources import files, nodes
 
-PAGES = sorted(path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts))
+MADE = {"_build", "generated", "results"}
+PAGES = sorted(path for path in DOCS.rglob("*.md") if not MADE & set(path.relative_to(DOCS).parts))
 TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```", re.S)
 INCLUDE = re.compile(r"```\{include\} (\S+)\n(.*?)```", re.S)
 
