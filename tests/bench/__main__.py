@@ -39,12 +39,12 @@ others measure peaks."""
 PAGE = """# Benchmarks
 
 Each row compares two implementations in one process on one thread, both warm: ours, and another
-that the row names. The numbers are medians of processor time, or peaks of memory. The ratio is
-other / ours where the goal is `≥` (a speed-up), and ours / other where it is `≤` (a price);
-**bold**: the goal is missed. *Published way*: the algorithm of the DAG paper's authors
+that the row names. *Ours* is a median of processor time, or a peak of memory. The ratio is other /
+ours where the goal is `≥` (a speed-up), and ours / other where it is `≤` (a price); **bold**: the
+goal is missed. *Published way*: the algorithm of the DAG paper's authors
 (`tests/bench/published.py`; of ResNet-18 one product of each kind was timed, times their number).
 *By hand*: what a competent user writes (`tests/bench/by_hand.py`). `make bench` makes this page;
-`docs/benchmarks.json` has ranges, errors, commits and dates.
+`docs/benchmarks.json` has both sides with ranges, errors, commits and dates.
 
 """
 

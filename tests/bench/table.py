@@ -69,10 +69,10 @@ class Row:
         is not repeated."""
         network, quantity = self.network_and_quantity
         ratio = f"{self.ratio:.3g}" if self.met else f"**{self.ratio:.3g}**"
-        both = " | ".join(f"{_digits(median(v))} {self.unit}" for v in (self.ours, self.theirs))
+        ours = f"{_digits(median(self.ours))} {self.unit}"
         goal = f"{'≥' if self.at_least else '≤'}{self.goal:g}"
         shown = "" if quantity == before else quantity
-        return f"| {shown} | {network} | {both} | {ratio} ({goal}) |"
+        return f"| {shown} | {network} | {ours} | {ratio} ({goal}) |"
 
     @property
     def network_and_quantity(self) -> tuple[str, str]:
@@ -86,8 +86,8 @@ def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
 
 
 HEADER = """\
-| quantity | network | ours | other | ratio (goal) |
-| --- | --- | --- | --- | --- |"""
+| quantity | network | ours | ratio (goal) |
+| --- | --- | --- | --- |"""
 
 
 def price(
