@@ -11,7 +11,7 @@ from torch import Tensor
 from runner.curvature.basics.estimate import on_sphere
 from runner.curvature.basics.symmetric import Pair
 from runner.curvature.graphs.factors import OutputFactors, TensorPart
-from runner.curvature.pairs.probes import MAX_STEPS, SWEPT, Probes
+from runner.curvature.pairs.probes import SWEPT, Probes
 from runner.curvature.pairs.ratios import Asked, Measured, Square
 from runner.curvature.pairs.singular_values import (
     Directions,
@@ -44,8 +44,7 @@ class FactorMetrics(Probes):
         self.method = "factors, products" if self.bent else "factors"
         unit = self.scale if self.scale > 0 else 1.0
         self.weights = (factors.scale / unit, tensor.scale / unit)
-        self._began: set[str] = set()
-        self._deflated: set[str] = set()
+        self._rounds = dict.fromkeys(self.nodes, 0)
         self.bent_nodes = list(dict.fromkeys(u for pair in self.bent for u in pair))
         self.planned = len(self.bent_nodes) * (PROBES + (SWEPT if asked.ranks else 0))
 
@@ -55,13 +54,13 @@ class FactorMetrics(Probes):
         plain: dict[Pair, Leading] = {}
         if self.asked.ranks:
             starts = {pair: _start(self.factors.rows[pair[1]]) for pair in self.pairs}
-            plain = leading_singular_values(self._gauss_newton, starts, self.eps, MAX_STEPS)
+            plain = leading_singular_values(self._gauss_newton, starts, self.eps)
             self.sigmas |= {pair: plain[pair] for pair in self.pairs if pair not in self.bent}
         for w in self.bent_nodes:
             yield from self.sample(w, PROBES)
         if self.bent and self.asked.ranks:
             yield from self._add_gauss_newton_vectors(plain)
-            yield from self.spaces.sweeps(self.sigmas, self.bent, self.asked.tolerance, MAX_STEPS)
+            yield from self.spaces.sweeps(self.sigmas, self.bent, self.asked.tolerance)
         yield from self.refine(PROBES)
 
     def known(self, pair: Pair) -> bool:
@@ -118,8 +117,8 @@ class FactorMetrics(Probes):
         spaces = self.spaces
         size = self.sizes[w]
         yield
-        first = w not in self._began
-        self._began.add(w)
+        first = self._rounds[w] == 0
+        self._rounds[w] += 1
         if not first and size <= count:
             # What is missing of the whole space costs no more.
             units = torch.eye(size, device="cpu").to(spaces.basis[w])
@@ -177,9 +176,7 @@ class FactorMetrics(Probes):
             squares = bend.square().sum(1)
             cross = 2 * (smooth[v] * bend).sum(1)
             samples = (total + cross + squares, tensor + squares)
-            self.keep(pair, w, samples, fresh=w not in self._deflated)
-        if deflate:
-            self._deflated.add(w)
+            self.keep(pair, w, samples, fresh=self._rounds[w] == 2)
 
     def _gauss_newton_square(self, pair: Pair) -> float:
         return self.weights[0] ** 2 * self.factors.square(*pair)

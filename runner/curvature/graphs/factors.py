@@ -20,7 +20,7 @@ subtracted, so that nothing cancels, and the graph needs no second pass through 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class PerturbedNetwork:
 
     leaves: dict[str, Tensor]
     output: Tensor
-    still: dict[str, Tensor] = field(default_factory=dict)
+    still: dict[str, Tensor]
 
     def copies(self, dag: Dag, count: int) -> PerturbedNetwork:
         """The same for `count` copies of the batch; what no perturbation moves is not computed

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from runner.curvature.basics.estimate import on_sphere
 from runner.curvature.basics.symmetric import Pair, SymmetricOperator
-from runner.curvature.pairs.probes import MAX_STEPS, SWEPT, Probes
+from runner.curvature.pairs.probes import SWEPT, Probes
 from runner.curvature.pairs.ratios import Asked, Measured, Square, spectral_norm
 from runner.curvature.pairs.singular_values import partner
 
@@ -54,7 +54,7 @@ class ProductMetrics(Probes):
         yield from self.refine(2 * WITHOUT_FACTORS)
         if self.asked.ranks:
             unknown = [pair for pair in self.pairs if pair not in self._exact]
-            yield from self.spaces.sweeps(self.sigmas, unknown, self.asked.tolerance, MAX_STEPS)
+            yield from self.spaces.sweeps(self.sigmas, unknown, self.asked.tolerance)
 
     def known(self, pair: Pair) -> bool:
         return pair in self._exact or pair in self.samples

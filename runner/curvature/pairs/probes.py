@@ -23,8 +23,6 @@ from runner.curvature.pairs.ratios import (
 )
 from runner.curvature.pairs.singular_values import Leading, SharedSubspaces
 
-MAX_STEPS = 40
-"""Of a search for singular values."""
 SWEPT = 14
 """Products on each node for sigma_1 of all its pairs: three to four sweeps."""
 

@@ -118,9 +118,6 @@ class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
         a reason where a pair of the nodes is missing, and for a zero matrix.
     """
 
-    phi: Estimate
-    phi_gauss_newton: Estimate
-
     def __init__(
         self, pairs: Mapping[Pair, PairMetrics], phi: Estimate, phi_gauss_newton: Estimate
     ) -> None:

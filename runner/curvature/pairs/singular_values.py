@@ -22,6 +22,8 @@ from torch import Tensor
 from runner.curvature.basics.estimate import numbers
 from runner.curvature.basics.symmetric import Pair
 
+MAX_STEPS = 40
+"""Of a search for singular values."""
 AT_ONCE = 4
 """Directions of one product that cost little more than one."""
 Directions = Mapping[Pair, Tensor]
@@ -96,19 +98,18 @@ def leading_singular_values(
     products: Callable[[Directions], Directions],
     starts: Directions,
     tolerance: float,
-    max_steps: int,
 ) -> dict[Pair, Leading]:
     """sigma_1 of A[v,w] for every pair of `starts` (its start: a right vector of w), all pairs in
     the same calls.
 
     products: A[v,w] r for each direction r of (v, w), where A[w,v] = A[v,w]^T. A pair stops when
-    its error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps
+    its error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after MAX_STEPS
     (2 products each). A zero block gives 0."""
     active = {}
     for pair, start in starts.items():
         active[pair] = _Bidiagonal([start.double() / start.double().norm()])
     found: dict[Pair, Leading] = {}
-    for _ in range(max_steps):
+    for _ in range(MAX_STEPS):
         images = products({pair: state.right[-1] for pair, state in active.items()})
         for pair, state in active.items():
             state.forward(images[pair])
@@ -205,13 +206,9 @@ class SharedSubspaces:
         return w in self.basis and len(self.basis[w]) == self.sizes[w]
 
     def sweeps(
-        self,
-        found: dict[Pair, Leading],
-        pairs: Sequence[Pair],
-        tolerance: float,
-        most: int,
+        self, found: dict[Pair, Leading], pairs: Sequence[Pair], tolerance: float
     ) -> Iterator[None]:
-        """Puts sigma_1 of each pair with a standard error into `found`, in at most `most` sweeps
+        """Puts sigma_1 of each pair with a standard error into `found`, in at most MAX_STEPS sweeps
         over the nodes; yields before each step.
 
         At each node, all pairs with it that are not yet as close as asked take a half step
@@ -222,7 +219,7 @@ class SharedSubspaces:
         that stands still need not be near)."""
         found |= {pair: self.leading(pair) for pair in pairs}
         worth = min(NEW, math.sqrt(tolerance) / 2)  # sigma_1 gains the square of what lies outside
-        for _ in range(most):
+        for _ in range(MAX_STEPS):
             waiting = [p for p in pairs if found[p].error > tolerance * found[p].value]
             nodes = dict.fromkeys(node for pair in waiting for node in pair)
             added = 0

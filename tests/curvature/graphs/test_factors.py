@@ -244,7 +244,7 @@ def test_sweeps_take_directions_together_and_end_exactly():
         spaces.know(w, z, apply(w, z))
     calls.clear()
     every = list(combinations_with_replacement(sizes, 2))
-    for _ in spaces.sweeps(found, every, 1e-8, 40):
+    for _ in spaces.sweeps(found, every, 1e-8):
         pass
     assert sum(calls) >= (AT_ONCE - 1) * len(calls)
     for pair in every:
