@@ -71,8 +71,10 @@ def of_statements() -> Iterator[Criterion]:
 
 def of_margins() -> Iterator[Criterion]:
     """The margins of printed numbers that differ from the default."""
-    columns = ("experiment", "margin", "fixed")
-    rows = {tuple(row[c] for c in columns) for row in rows_of("numbers") if row.get("margin")}
+    rows = set()
+    for row in rows_of("numbers"):
+        if row.get("margin"):
+            rows.add((row["experiment"], row["margin"], row["fixed"]))
     for experiment, margin, fixed in sorted(rows):
         yield Criterion(experiment, f"margin {margin} of printed numbers", _order(fixed))
 
@@ -105,7 +107,10 @@ def order_section() -> str:
             names.append(c.name)
     late = sum(map(len, after.values()))
     lead = f"{sum(before.values())} were fixed before the first result, {late} after it.\n\n"
-    rows = [(name, number, "; ".join(after[name])) for name, number in before.items()]
+    rows = []
+    for name, number in before.items():
+        late_names = "; ".join(after[name])
+        rows.append((name, number, late_names))
     return lead + table(("experiment", "before", "after"), rows)
 
 
@@ -243,10 +248,11 @@ def sharpness_section() -> str:
     shares: dict[tuple[str, str], list[Swapped]] = {}
     for row in rows:
         shares.setdefault((row.experiment, row.metric), []).append(row)
-    lines = [
-        (name, f"`{metric}` {_span(r.within for r in of)} ({_span(r.reproduced for r in of)})")
-        for (name, metric), of in shares.items()
-    ]
+    lines = []
+    for (name, metric), of in shares.items():
+        within = _span(row.within for row in of)
+        reproduced = _span(row.reproduced for row in of)
+        lines.append((name, f"`{metric}` {within} ({reproduced})"))
     columns = ("experiment", "metric, within (reproduced)")
     return SHARPNESS + text + table(columns, grouped(lines))
 
