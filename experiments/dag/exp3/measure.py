@@ -16,12 +16,12 @@ from torch import Tensor
 
 from experiments.certificates import of_blocks
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
+from experiments.dag.protocol.estimates import rademacher
 from experiments.dag.protocol.measure import blocks_of, measure_trained
 from experiments.dag.protocol.points import on_images, on_papers_images, stream_of
 from experiments.dag.protocol.probes import PartNorms, part_norms
 from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit
-from runner.curvature.basics.estimate import rademacher
 from runner.curvature.graphs.block_metrics import resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS

@@ -16,11 +16,17 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from experiments.dag.protocol.averages import Row, by_column, means
-from runner.curvature.basics.estimate import rademacher
 
 Pair = tuple[str, str]
 POWER_STEPS = 20
 """Steps of the power iteration for ‖H‖₂ (DAG paper, Section 5)."""
+
+
+def rademacher(
+    shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator | None
+) -> Tensor:
+    """Independent signs."""
+    return torch.randint(0, 2, shape, generator=generator, device="cpu").to(dtype) * 2 - 1
 
 
 def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator) -> Tensor:

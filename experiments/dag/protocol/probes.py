@@ -11,14 +11,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from experiments.dag.protocol.estimates import rademacher
 from runner.curvature import Dag, LayerOperator
 from runner.curvature.basics.errors import first_not_finite
 from runner.curvature.basics.estimate import (
-    FEW,
     Estimate,
     norm_of,
     on_sphere,
-    rademacher,
     squares_of,
     student_factor,
     unit,
@@ -32,6 +31,8 @@ from runner.curvature.graphs.state import measuring
 
 Pair = tuple[str, str]
 Products = dict[str, Tensor]
+FEW = 12
+"""Components of a node below which signs are too often the same, up to the sign of all."""
 Stream = Literal["node", "shared"]
 """The probes of a node do not depend on the others, or all come in order from one generator."""
 
@@ -223,7 +224,8 @@ def spectral_norms(
     streams = Streams(generator)
     q = {}
     for v, w in pairs:
-        q[v, w] = unit(operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}")))
+        start = torch.randn(operator.sizes[w], generator=streams.of(f"{v}->{w}"), device="cpu")
+        q[v, w] = unit(start.to(operator.device, operator.dtype))
     sigma = {}
     for _ in range(steps):
         requests = {(v, w): (w, q[v, w], v) for v, w in pairs}

@@ -100,7 +100,7 @@ class Symmetric:
         self.dtype = self._operator.dtype
         self.device = self._operator.device
         self.wide = torch.promote_types(self.dtype, torch.float32)  # of bases: half is not enough
-        self.allowed_skew = _allowed_skew(self.dtype)
+        self.allowed_skew = max(SKEW, SKEW_ROUNDINGS * torch.finfo(self.dtype).eps)
 
     def matvec(self, v: Tensor) -> Tensor:
         """H v in float64, v (n,); neither scaled nor refused."""
@@ -171,11 +171,10 @@ class Symmetric:
 
     def gaussian(self, count: int, generator: torch.Generator) -> Tensor:
         """Standard normal rows, drawn on the CPU, so that they do not depend on the device."""
-        drawn = [
-            torch.randn(self.size, generator=generator, dtype=torch.float64, device="cpu")
-            for _ in range(count)
-        ]
-        return torch.stack(drawn).to(self.device)
+        rows = torch.empty(count, self.size, dtype=torch.float64, device="cpu")
+        for row in rows:
+            row.normal_(generator=generator)
+        return rows.to(self.device)
 
     def on_sphere(self, count: int, generator: torch.Generator) -> Tensor:
         """Rows of length sqrt(n), uniform on the sphere: E[z zᵀ] = I."""
@@ -233,11 +232,6 @@ def own_generator(generator: torch.Generator | None) -> torch.Generator:
     if generator is None:
         return torch.Generator().manual_seed(0)
     return generator
-
-
-def _allowed_skew(dtype: torch.dtype) -> float:
-    """Largest difference from the transpose that rounding explains, relative."""
-    return max(SKEW, SKEW_ROUNDINGS * torch.finfo(dtype).eps)
 
 
 def _refuse_skew(matrix: Any, allowed: float = SKEW) -> None:

@@ -52,13 +52,6 @@ def numbers(values: Sequence[float] | Sequence[Sequence[float]]) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float64, device="cpu")
 
 
-def rademacher(
-    shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator | None
-) -> Tensor:
-    """Independent signs."""
-    return torch.randint(0, 2, shape, generator=generator, device="cpu").to(dtype) * 2 - 1
-
-
 def on_sphere(
     shape: tuple[int, int], dtype: torch.dtype, generator: torch.Generator | None
 ) -> Tensor:
@@ -120,10 +113,6 @@ def unit(vector: Tensor) -> Tensor:
         return vector
     scaled = vector / largest
     return scaled / scaled.norm()
-
-
-FEW = 12
-"""Components of a node below which signs are too often the same, up to the sign of all."""
 
 
 def student_factor(freedom: int) -> float:

@@ -22,8 +22,7 @@ class Result:
     ----------
     value, error, low, high
         The quantity, its standard error (or bound of its error), and the ends of its 95 % interval:
-        numbers, or tensors of one shape. A subclass defines value and error (`Estimated`), or value
-        and the ends (`Interval`).
+        numbers, or tensors of one shape. A subclass defines value and error (`Estimated`), or all.
     """
 
     __slots__ = ()
@@ -85,19 +84,6 @@ class Estimated(Result):
     @property
     def high(self: Any) -> Any:
         return self.value + self.half
-
-
-class Interval(Result):
-    """A result with the fields low and high.
-
-    The error is the standard error of a normal interval of that width.
-    """
-
-    __slots__ = ()
-
-    @property
-    def error(self: Any) -> float:
-        return (self.high - self.low) / (2 * NORMAL)
 
 
 def field_names(result: Any) -> list[str]:

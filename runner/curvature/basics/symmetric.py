@@ -86,10 +86,6 @@ class SymmetricOperator(ABC):
                 )
         return [(v, w) for v, w in asked]
 
-    def gaussian(self, size: int, generator: torch.Generator | None) -> Tensor:
-        """Drawn on the CPU, so that the numbers do not depend on the device."""
-        return torch.randn(size, generator=generator, device="cpu").to(self.device, self.dtype)
-
     def direction_count(self, directions: Mapping[str, Tensor]) -> int:
         """k of the directions. Raises ValueError for unknown nodes, shapes that do not fit, or
         different k."""

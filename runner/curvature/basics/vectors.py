@@ -101,8 +101,7 @@ class Flat:
     def split(self, rows: Tensor) -> list[Tensor]:
         """Vectors (n,) or (k, n) as one tensor for each variable."""
         if rows.dim() == 1:
-            pieces = torch._C._nn.unflatten_dense_tensors(rows, self.like)
-            found = [*map(_at_even_place, pieces)]
+            found = [*map(_at_even_place, torch._C._nn.unflatten_dense_tensors(rows, self.like))]
         else:
             parts = zip(rows.split(self.numbers, -1), self.shapes, strict=True)
             apart = torch.contiguous_format

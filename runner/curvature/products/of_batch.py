@@ -191,8 +191,6 @@ class FactoredGraph:
 
     def apply(self, directions: Tensors, batched: bool) -> Images:
         """The product; with batched, of k directions along a first dimension."""
-        if not self.outputs:
-            return [None] * len(self.wrt)
         return self.pull(self.curved(self.jacobian(directions, batched), batched), batched)
 
 

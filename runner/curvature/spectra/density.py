@@ -93,8 +93,9 @@ class SpectralDensity(TensorResult):
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """The density with its 95 % band. ax: default the axes of a new figure."""
-        labels = ("eigenvalue", "density")
-        return plot_band(self.grid, self.density, self.low, self.high, labels, ax)
+        return plot_band(
+            self.grid, self.density, self.low, self.high, ("eigenvalue", "density"), ax
+        )
 
 
 @refuses_removed
@@ -234,8 +235,7 @@ class _Density(Method[SpectralDensity]):
         nothing = full(math.nan, self.points)
         curves = (nothing, nothing, nothing, nothing, nothing)
         none = nothing[:1, None]
-        products = self.symmetric.products
-        return SpectralDensity(*curves, math.nan, (), none, none, products, reason)
+        return SpectralDensity(*curves, math.nan, (), none, none, self.symmetric.products, reason)
 
 
 def _smoothed(grid: Tensor, width: float, rules: list[Rule], power: int = 1) -> Tensor:

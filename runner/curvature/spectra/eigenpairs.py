@@ -6,14 +6,14 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from runner.curvature.basics.adapters import Matrix, Symmetric, own_generator
 from runner.curvature.basics.errors import MeasurementError, require_counts
-from runner.curvature.basics.estimate import full, numbers
+from runner.curvature.basics.estimate import full
 from runner.curvature.basics.plots import plot_values
 from runner.curvature.basics.removed import refuses_removed
 from runner.curvature.basics.result import Estimated, TensorResult, short
@@ -160,28 +160,22 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
     >>> top_eigenpairs(torch.diag(torch.tensor([3.0, -5.0, 1.0])), 1, "magnitude")
     Eigenpairs(-5; 1 of 1 converged, 3 products)
     """
-    space = Space(block, memory_budget, start)
-    search = eigenpair_search(
-        Symmetric(operator), k, own_generator(generator), which, tolerance, space
-    )
-    return search.run(progress)
+    symmetric = Symmetric(operator)
+    generator = own_generator(generator)
+    return eigenpair_search(
+        symmetric, k, generator, which, start, tolerance, block, memory_budget
+    ).run(progress)
 
 
-class Space(NamedTuple):
-    """`block`, `memory_budget` and `start` of `top_eigenpairs`."""
-
-    block: int | None = None
-    memory_budget: int = MEMORY_BUDGET
-    start: Tensor | None = None
-
-
-def eigenpair_search(
+def eigenpair_search(  # noqa: PLR0913 (those of `top_eigenpairs`)
     symmetric: Symmetric,
     k: int,
     generator: torch.Generator,
     which: Which = "largest",
+    start: Tensor | None = None,
     tolerance: float | None = None,
-    space: Space = Space(),  # noqa: B008 (immutable)
+    block: int | None = None,
+    memory_budget: int = MEMORY_BUDGET,
 ) -> Method[Eigenpairs]:
     """Of the arguments of `top_eigenpairs`, whose errors it raises."""
     if which not in get_args(Which):
@@ -191,18 +185,18 @@ def eigenpair_search(
         raise ValueError(
             f"expected k of at most {symmetric.size}, the size of the operator, got {k}"
         )
-    if space.block is not None:
-        require_counts(1, block=space.block)
+    if block is not None:
+        require_counts(1, block=block)
     if tolerance is None:
         rounding = torch.finfo(symmetric.dtype).eps
         tolerance = TOLERANCE.get(symmetric.dtype, 2 * rounding)
     if not tolerance >= 0:
         raise ValueError(f"expected a tolerance of at least 0, got {tolerance}")
     search = _Search(symmetric, k, which, tolerance, generator)
-    if space.start is not None:
-        search.start = _unit_columns(space.start, symmetric.size)
+    if start is not None:
+        search.start = _unit_columns(start, symmetric.size)
     if not search.exact:
-        search.prepare(space.block or min(k, 2), space.memory_budget)
+        search.prepare(block or min(k, 2), memory_budget)
     return search
 
 
@@ -282,8 +276,7 @@ class _Search(Method[Eigenpairs]):
         values, vectors = torch.linalg.eigh(matrix)
         self.scale = float(values.abs().max())
         best = self._order(values)[: self.k]
-        none = full(0.0, self.k)
-        return self._pairs(values[best].cpu(), vectors[:, best], none, True)
+        return self._pairs(values[best].cpu(), vectors[:, best], full(0.0, self.k), True)
 
     def search(self) -> Iterator[None]:
         space = self.space
@@ -396,17 +389,19 @@ class _Search(Method[Eigenpairs]):
             rounding = max(rounding, 3 * self.space.skew)
         converged = residuals <= max(self.tolerance * size, rounding)
         residuals = (residuals.square() + rounding**2).sqrt()
-        scaled = (self._unscaled(values), vectors.cpu(), self._unscaled(residuals), converged)
-        rounded = self.symmetric.dtype != torch.float64
-        return Eigenpairs(*scaled, self.symmetric.products, certain, "", rounded)
-
-    def _unscaled(self, values: Tensor) -> Tensor:
-        unscaled = [self.symmetric.unscaled(v) for v in values.tolist()]
-        return numbers(unscaled)
+        return Eigenpairs(
+            self.symmetric.restored(values),
+            vectors.cpu(),
+            self.symmetric.restored(residuals),
+            converged,
+            self.symmetric.products,
+            certain,
+            rounded=self.symmetric.dtype != torch.float64,
+        )
 
     def undefined(self, reason: str) -> Eigenpairs:
-        shape = self.symmetric.size, self.k
-        nothing = full(math.nan, *shape)
+        nothing = full(math.nan, self.symmetric.size, self.k)
         false = torch.zeros(self.k, dtype=torch.bool, device="cpu")
-        products = self.symmetric.products
-        return Eigenpairs(nothing[0], nothing, nothing[0], false, products, False, reason)
+        return Eigenpairs(
+            nothing[0], nothing, nothing[0], false, self.symmetric.products, False, reason
+        )

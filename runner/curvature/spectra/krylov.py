@@ -114,7 +114,7 @@ class Krylov:
         best = order(values)
         values = values[best]
         vectors = vectors[:, best]
-        residuals = (self.last @ vectors[m - self.last.shape[1] :]).norm(dim=0)
+        residuals = self._coupling(vectors).norm(dim=0)
         return values, vectors, (residuals.square() + self.dropped**2).sqrt()
 
     @property
@@ -123,9 +123,8 @@ class Krylov:
 
     def restart(self, values: Tensor, vectors: Tensor, kept: int) -> None:
         """Replaces the basis by the first `kept` Ritz vectors."""
-        m = self.ready
         next_rows = self.rows[self.ready : self.ready + self.block].clone()
-        coupling = self.last @ vectors[m - self.last.shape[1] :, :kept]
+        coupling = self._coupling(vectors[:, :kept])
         self._combine(vectors[:, :kept])
         self.rows[kept : kept + self.block] = next_rows
         self._reset(values[:kept])
@@ -136,7 +135,7 @@ class Krylov:
         """Keeps the first `kept` Ritz vectors, which have converged, and goes on from `block`
         random vectors that are orthogonal to these: copies of an eigenvalue that the block before
         had no vectors for."""
-        coupling = self.last @ vectors[self.ready - self.last.shape[1] :, :kept]
+        coupling = self._coupling(vectors[:, :kept])
         self.dropped = math.hypot(self.dropped, float(torch.linalg.matrix_norm(coupling, 2)))
         self._combine(vectors[:, :kept])
         block = min(block, self.symmetric.size - kept)
@@ -146,8 +145,7 @@ class Krylov:
         self.rows[:kept] = old[:kept]
         self.matrix = full(0.0, len(self.rows), len(self.rows))
         self._reset(values[:kept])
-        random = _orthonormal(self.fresh(block).to(old.dtype))[0]
-        self.rows[kept : kept + block] = self._against(self.rows[:kept], random)[0]
+        self._add_random(kept, block)
         self.block = block
         self.last = full(0.0, block, 0)
 
@@ -156,10 +154,18 @@ class Krylov:
         stop = self.ready + self.block
         more = min(more, self.symmetric.size - stop)
         if more > 0:
-            random = _orthonormal(self.fresh(more).to(self.rows.dtype))[0]
-            self.rows[stop : stop + more] = self._against(self.rows[:stop], random)[0]
+            self._add_random(stop, more)
             self.block += more
             self.last = torch.cat([self.last, self.last.new_zeros(more, self.last.shape[1])])
+
+    def _coupling(self, vectors: Tensor) -> Tensor:
+        """What couples combinations of the basis to the next block."""
+        return self.last @ vectors[self.ready - self.last.shape[1] :]
+
+    def _add_random(self, stop: int, count: int) -> None:
+        """Random rows from `stop` on, orthogonal to all before."""
+        random = _orthonormal(self.fresh(count).to(self.rows.dtype))[0]
+        self.rows[stop : stop + count] = self._against(self.rows[:stop], random)[0]
 
     def _reset(self, values: Tensor) -> None:
         self.matrix.zero_()

@@ -111,8 +111,7 @@ def trace_estimate(
     symmetric = Symmetric(operator)
     if products < min(LEAST, symmetric.size):
         raise ValueError(f"expected at least {LEAST} products for an interval, got {products}")
-    trace = _Trace(symmetric, products, method, own_generator(generator))
-    return trace.run(progress)
+    return _Trace(symmetric, products, method, own_generator(generator)).run(progress)
 
 
 class _Trace(Method[TraceEstimate]):

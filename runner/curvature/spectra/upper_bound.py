@@ -12,16 +12,17 @@ from torch import Tensor
 from runner.curvature.basics.adapters import Matrix, Symmetric, even_steps, own_generator
 from runner.curvature.basics.errors import require_counts
 from runner.curvature.basics.removed import refuses_removed
-from runner.curvature.basics.result import Interval
+from runner.curvature.basics.result import NORMAL, Result
 from runner.curvature.basics.work import Method
 from runner.curvature.spectra.bounds import wolkowicz_styan_upper
 from runner.curvature.spectra.samples import Samples, gamma_interval
 
 
 @dataclass(frozen=True, repr=False)
-class UpperBound(Interval):
-    """value: λ_sup; low, high: its 95 % interval (equal where exact); trace and trace_of_square
-    with standard errors; products used; reason for a NaN, else ""."""
+class UpperBound(Result):
+    """value: λ_sup; low, high: its 95 % interval (equal where exact); error: the standard error of
+    a normal interval of that width; trace and trace_of_square with standard errors; products used;
+    reason for a NaN, else ""."""
 
     value: float
     low: float
@@ -30,6 +31,10 @@ class UpperBound(Interval):
     trace_of_square: tuple[float, float]
     products: int
     reason: str = ""
+
+    @property
+    def error(self) -> float:
+        return (self.high - self.low) / (2 * NORMAL)
 
 
 @refuses_removed
@@ -71,8 +76,7 @@ def upper_bound_estimate(
     3.0
     """
     require_counts(4, probes=probes)
-    symmetric = Symmetric(operator)
-    return _Bound(symmetric, probes, own_generator(generator)).run(progress)
+    return _Bound(Symmetric(operator), probes, own_generator(generator)).run(progress)
 
 
 class _Bound(Method[UpperBound]):
@@ -127,5 +131,4 @@ class _Bound(Method[UpperBound]):
 
     def undefined(self, reason: str) -> UpperBound:
         nan = math.nan
-        products = self.symmetric.products
-        return UpperBound(nan, nan, nan, (nan, nan), (nan, nan), products, reason)
+        return UpperBound(nan, nan, nan, (nan, nan), (nan, nan), self.symmetric.products, reason)
