@@ -192,7 +192,7 @@ class Symmetric:
     def dense(self) -> Tensor:
         """The matrix times 2**-exponent, made symmetric, from n products. Raises NotFiniteError."""
         eye = torch.eye(self.size, dtype=torch.float64, device=self.device)
-        rows = torch.cat([self._raw(part).to(torch.float64) for part in eye.split(TOGETHER)])
+        rows = self._raw(eye).to(torch.float64)
         self._scale(float(rows.abs().max()))
         rows = _times_power(rows, -self.exponent)
         _refuse_skew(rows, self.allowed_skew)
