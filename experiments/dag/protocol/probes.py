@@ -20,7 +20,6 @@ from runner.curvature.basics.estimate import (
     on_sphere,
     squares_of,
     student_factor,
-    unit,
 )
 from runner.curvature.basics.precision import full_precision
 from runner.curvature.graphs.checks import checked_evaluation
@@ -31,6 +30,7 @@ from runner.curvature.graphs.state import measuring
 
 Pair = tuple[str, str]
 Products = dict[str, Tensor]
+NOT_FINITE = "the products are not finite: the second derivative is NaN or overflows there"
 FEW = 12
 """Components of a node below which signs are too often the same, up to the sign of all."""
 Stream = Literal["node", "shared"]
@@ -205,7 +205,19 @@ def root_mean(images: Tensor) -> Estimate:
     deviation = float(squares.values.std())
     error = deviation / math.sqrt(count) * student_factor(count - 1)
     error_of_root = error / (2 * math.sqrt(mean))
-    return Estimate.if_finite(squares.root_mean, error_of_root * 2.0**squares.exponent, count)
+    root = squares.root_mean
+    if not math.isfinite(root):
+        return Estimate.undefined(count, NOT_FINITE)
+    return Estimate(root, error_of_root * 2.0**squares.exponent, count)
+
+
+def unit(vector: Tensor) -> Tensor:
+    """vector / |vector|, whatever its scale; zeros stay zeros."""
+    largest = vector.abs().max()
+    if not float(largest) > 0:
+        return vector
+    scaled = vector / largest
+    return scaled / scaled.norm()
 
 
 def spectral_norms(

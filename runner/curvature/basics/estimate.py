@@ -12,8 +12,6 @@ from torch import Tensor
 
 from runner.curvature.basics.result import NORMAL, Estimated
 
-NOT_FINITE = "the products are not finite: the second derivative is NaN or overflows there"
-
 
 class _Estimate(NamedTuple):
     value: float
@@ -33,13 +31,6 @@ class Estimate(Estimated, _Estimate):
     def undefined(cls, products: int, reason: str) -> Estimate:
         """NaN, with the reason."""
         return cls(math.nan, math.nan, products, reason)
-
-    @classmethod
-    def if_finite(cls, value: float, error: float, products: int) -> Estimate:
-        """The estimate, or NaN with a reason when it is not finite."""
-        if not math.isfinite(value):
-            return cls.undefined(products, NOT_FINITE)
-        return cls(value, error, products)
 
 
 def full(value: float, *shape: int) -> Tensor:
@@ -104,15 +95,6 @@ def ldexp(value: float, exponent: int) -> float:
         return math.ldexp(value, exponent)
     except OverflowError:
         return math.copysign(math.inf, value)
-
-
-def unit(vector: Tensor) -> Tensor:
-    """vector / |vector|, whatever its scale; zeros stay zeros."""
-    largest = vector.abs().max()
-    if not float(largest) > 0:
-        return vector
-    scaled = vector / largest
-    return scaled / scaled.norm()
 
 
 def student_factor(freedom: int) -> float:
