@@ -390,8 +390,7 @@ def hsr():
         Says("regularisation raises it by {} to {} at", v.span(v.shift_of_flat("trace"))),
         *plain(
             *('Neural Networks", 2026', "Five data sets (seeds"),
-            *("sharp starting points in all five", "than three-point differences"),
-            "All thirty lemmas",
+            *("than three-point differences", "All thirty lemmas"),
         ),
     ]
 

@@ -305,13 +305,6 @@ def gradients_of_the_starts():
     assert (table("hsr_regularization", "critical_points").gradient > 1e-6).mean() > 0.5
 
 
-@check("hsr.md", "HSR lowers λ₁ from sharp starting points in all five.")
-def sharp_starts():
-    ends = rows("hsr_regularization", "endpoints", reading="every_step", group="sharp")
-    means = ends.groupby(["seed", "method"]).lambda_max.mean().unstack()
-    assert (means.hsr < means.gd).all() and len(means) == len(SEEDS)
-
-
 @check("hsr.md", "The double sum as a loop never is")
 def fastest_gradient():
     cost = rows("hsr_gradient", "cost", status="ok")
