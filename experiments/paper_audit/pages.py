@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from experiments.paper_audit.measure import Row
 from experiments.paper_audit.papers import CLASSES, errata
 
-MADE = "`make errata` writes this page; `hess-run audit PLACE` recomputes one clause."
+MADE = "`hess-run audit PLACE` recomputes one clause."
 HEADLINES = ("dag.lambda1", "dag.eq2", "dag.table7", "attention.j.1", "ws.theorem7")
 """Root causes of the most important errors, the most important first."""
 SHORT = {
@@ -27,7 +27,7 @@ COUNTED = {
     "minor error": "with a minor error",
     "notation": "with an error of notation or wording only",
     "open": "open",
-    "not counted": "true by construction or by definition, not counted",
+    "not counted": "true by construction, not counted",
     "not checked": "not checked",
 }
 """Verdicts in the count of clauses."""
@@ -90,8 +90,7 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
         "",
         f"**What survives.** {paper['survives']}",
         "",
-        f"{counts(rows)} Root causes: {_class_counts(by_class, 'ABCDE')}. "
-        f"{paper.get('counted', '')}".rstrip(),
+        f"{counts(rows)} {paper.get('counted', '')}".rstrip(),
         "",
     ]
     if by_class["A"]:
