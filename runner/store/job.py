@@ -154,10 +154,14 @@ def is_claimed(root: Path) -> bool:
 
 
 def _check_content(root: Path) -> None:
-    """A folder without a marker is ours if it holds nothing but our scratch files, or a store: then
-    the marker is written again, as after a kill at the very beginning or a clean-up that took the
-    dot files along."""
-    others = [path for path in root.iterdir() if path.name not in OWN and not is_scratch(path)]
+    """A folder without a marker is ours if it holds nothing but our scratch files and claimed
+    folders (`demo` claims one below it), or a store: then the marker is written again, as after a
+    kill at the very beginning or a clean-up that took the dot files along."""
+    others = [
+        path
+        for path in root.iterdir()
+        if not (path.name in OWN or is_scratch(path) or (path / MARKER).is_file())
+    ]
     stores = (*root.glob("*/cells/*.zip"), *root.glob(f"{PUBLISHED}/*/{CELLS}"))
     if others and not stores:
         raise SettingError(

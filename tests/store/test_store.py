@@ -153,6 +153,9 @@ def test_outputs_of_another_project_are_refused_and_untouched(tmp_path):
     claim_outputs(fresh)
     claim_outputs(fresh)
     assert (fresh / MARKER).is_file()
+    claim_outputs(tmp_path / "outputs" / "demo")
+    claim_outputs(tmp_path / "outputs")
+    assert (tmp_path / "outputs" / MARKER).is_file()
 
 
 def test_no_clock_decides_what_is_measured_again(tmp_path, monkeypatch):
