@@ -226,7 +226,7 @@ def _others(by_class: ByClass) -> list[str]:
         number = listed[0]["label"]
         prefix = listed[0]["id"].partition(".")[0]
         command = code(f"hess-run audit {prefix}.{number}")
-        body += ["", f"{command} prints check, consequence and authors' view of {number}."]
+        body += ["", f"{command} prints {number} in full."]
     failed = [_item(entry["label"], _failed(entry)) for entry in listed if _failed(entry)]
     return [*body, "", *failed, *_unchecked(by_class["E"])]
 

@@ -390,7 +390,7 @@ def hsr():
         Says("regularisation raises it by {} to {} at", v.span(v.shift_of_flat("trace"))),
         *plain(
             *('Neural Networks", 2026', "Five data sets (seeds"),
-            *("than three-point differences", "All thirty lemmas"),
+            "than three-point differences",
         ),
     ]
 
@@ -437,7 +437,7 @@ def scalar_spectrum():
             "no run settles at a point sharper than 2/η (largest λ₁η/2 of settled runs: {})",
             (4.4, int((fast.status == "diverged").sum()), len(fast), v.sharpest_settled()),
         ),
-        Says("in units of 2/η, for networks of {} to {} neurons", (widths[0], widths[-1])),
+        Says("In units of 2/η, for networks of {} to {} neurons", (widths[0], widths[-1])),
         *plain(
             *("have two outliers and m − 1", "its two cells, x > 0 and x < 0", "A 5 × 5 problem"),
             *("five eigenvalues leave the bulk", "*The two outliers"),

@@ -300,7 +300,7 @@ def flat_starts():
     assert moved == {"hsr": 4, "trace": 5}
 
 
-@check("hsr.md", "most starting points have a nonzero gradient")
+@check("hsr.md", "Most starting points have a nonzero gradient")
 def gradients_of_the_starts():
     assert (table("hsr_regularization", "critical_points").gradient > 1e-6).mean() > 0.5
 
