@@ -25,7 +25,7 @@ Hydra's options: -m, --config-dir DIR (experiments and kinds of your own), --hyd
   'experiment=glob(attention_*)' sweeps over names.
 completion in this shell: eval "$(hess-run --shell-completion install=bash)"
 of this program: -q (no output but errors), --json (list, why)
-scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, every cell once.
+scale out: -m hydra/launcher=processes (this machine), slurm, ray_cluster; each cell once.
 stop with Ctrl-C and run the same command again: finished cells are kept.
 """
 """What the help of the program says below its commands."""

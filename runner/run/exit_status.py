@@ -106,7 +106,10 @@ def interrupted() -> int:
     executing another string takes the mark away.
     """
     exec("pass")
-    say("interrupted; finished cells are stored. Run the same command again to go on.")
+    say(
+        "interrupted; finished cells are stored. Run the same command again, without force=true, "
+        "to go on."
+    )
     return 130
 
 

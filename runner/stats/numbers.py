@@ -16,6 +16,7 @@ value is read (docs/statements.md). Every other column is a key (`metric` always
 from __future__ import annotations
 
 import csv
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ VALUE_COLUMNS = (
 BIBLIOGRAPHIC = ("experiment",)
 """Keys that say where a value is printed, not which value it is; measured values need not carry
 them."""
+NEAR = 0.8
+"""Likeness, of 1, of a name and a mistyped one."""
 ROUNDING = "rounding"
 MEAN = "mean over seeds"
 NAN = float("nan")
@@ -109,6 +112,15 @@ def of_experiment(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
     table = table[table["experiment"] == experiment].drop(columns="experiment")
     blank = [c for c in table if c not in VALUE_COLUMNS and (table[c] == "").all()]
     return table.drop(columns=blank).reset_index(drop=True)
+
+
+def require_keys(numbers: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> None:
+    """RowError for a column that no table has and whose name is nearly that of another: a mistyped
+    one, whose values would count for nothing. Others describe their rows."""
+    known = {*VALUE_COLUMNS, *BIBLIOGRAPHIC, "metric"}.union(*tables.values())
+    for column in sorted({*numbers} - known):
+        if near := difflib.get_close_matches(column, sorted(known), 1, NEAR):
+            raise RowError(f"numbers: no table has a column {column!r}: did you mean {near[0]!r}?")
 
 
 def published(row: Mapping[str, str]) -> Printed:

@@ -11,7 +11,7 @@ import pandas as pd
 from runner.contract import Claim, Statement, Tables
 from runner.stats.intervals import NAN
 from runner.stats.measured import values_of, with_table
-from runner.stats.numbers import VALUE_COLUMNS
+from runner.stats.numbers import VALUE_COLUMNS, require_keys
 from runner.stats.quantities import Functions
 from runner.stats.scorecard import scorecard
 from runner.stats.statements import judge
@@ -38,6 +38,7 @@ def verdicts(
     rows = [_of_claim(claim) for claim in judge(statements, tables, functions)]
     if numbers is not None:
         numbers = with_table(numbers)
+        require_keys(numbers, tables)
         scores = scorecard(values_of(numbers, tables, functions or Functions()), numbers)
         keys = [c for c in numbers if c in scores and c not in VALUE_COLUMNS]
         rows += [_of_score(score, keys) for score in scores.to_dict("records")]
@@ -63,16 +64,22 @@ def _of_claim(claim: Claim) -> dict[str, Any]:
 
 
 def _of_score(score: dict[Any, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Of a printed number, the interval is that of the difference, 90 %, around our mean."""
+    """Of a printed number or bound, the interval is that of the difference, 90 %, around our
+    mean."""
+    printed = score["paper_mean"]
+    criterion = f"{printed:g} ± {score['margin']:.3g}"
+    if printed != printed:
+        printed = score["upper_bound"]
+        criterion = f"≤ {printed:g}"
     named = [str(score[k]) if k == "metric" else f"{k}={score[k]}" for k in keys if score[k]]
     return {
         "row": " ".join(named),
         "place": score["source"],
         "verdict": score["verdict"],
         "value": score["measured_mean"],
-        "low": score["paper_mean"] + score["low"],
-        "high": score["paper_mean"] + score["high"],
-        "criterion": f"{score['paper_mean']:g} ± {score['margin']:.3g}",
+        "low": printed + score["low"],
+        "high": printed + score["high"],
+        "criterion": criterion,
         "n": score["n"],
         "p": NAN,
         "detectable": score["detectable"],

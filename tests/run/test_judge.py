@@ -78,6 +78,21 @@ def test_a_row_that_cannot_be_meant_is_one_line(command, files, change, words):
     assert not (command.folder / "verdicts.csv").exists()
 
 
+@pytest.mark.parametrize(
+    "old, new, nearest",
+    [("n_seeds", "n_seds", "n_seeds"), ("metric,method", "metric,methd", "method")],
+)
+def test_a_mistyped_column_of_numbers_is_one_line(command, files, old, new, nearest):
+    files(CONTRAST, NUMBERS.replace(old, new))
+    line = command.refusal("judge", "numbers.csv", "tables")
+    assert f"did you mean {nearest!r}?" in line
+
+
+def test_a_printed_bound_is_shown_as_one(command, files):
+    files(CONTRAST, NUMBERS.replace("mean,std", "mean,upper_bound").replace("0.80,0.01", ",0.95"))
+    assert "| ≤ 0.95 |" in command.output("judge", "numbers.csv", "tables")
+
+
 def test_a_quoted_header_after_a_byte_order_mark_is_read(command, files):
     header, row = CONTRAST.splitlines()
     files(f"{quoted(header)}\n{row}\n", f"\ufeff{quoted(NUMBERS)}")
