@@ -232,10 +232,6 @@ def dag():
             (rebuilt[0], v.tests(*v.REBUILT, way=v.WAYS[1]), rebuilt[1], rebuilt[3]),
         ),
         Says('the margin of ± {} % for "reproduced" (90 % interval', (v.margin(),)),
-        Says(
-            "processor hours (AMD EPYC, Intel Xeon), most for Experiment 2 ({}) and 6 ({})",
-            (v.hours("exp2_bottleneck"), v.hours("exp6_resnet18")),
-        ),
         cost(*v.DAG),
         Says(
             "depth L = 8, plain, untrained | {} | {} |",
@@ -273,17 +269,19 @@ def dag():
             (v.paper("exp4_diamond", checkpoint="init", **four), float(curved.gap.mean())),
         ),
         Says("mid-training, recovered targets | {} ± {} | {} |", (*middle, recovered[1])),
-        Says(
-            "the same with the described targets | {} ± {} | {} |",
-            (*middle, v.attention_gap("described", "mid")),
-        ),
         Says("| right | {}, {}, {}, {} | [errata]", v.with_notation("DAG")),
-        Says('(our reading of "%"), as the authors\' results do ({}).', (v.largest_growth(),)),
+        Says('("%" read as "×"); the authors\' results give up to {}.', (v.largest_growth(),)),
+        Says("{} statements are refuted", (v.statements(*v.DAG, verdict="refuted"),)),
+        Says("in residual networks by {} (L", (v.shift_of_coupling(),)),
+        Says("log₁₀ R has the slope {}, C a step of {}.", (v.slope_beyond(), v.rise_of_coupling())),
+        Says("last third over others {}.", (v.near_output(),)),
+        Says("(attention: {} times)", (v.over_a_constant(),)),
         Says(
-            "networks: R(4)/R(2) is {} (cat + SiLU, branches of three). Without LayerNorm "
-            "R(d+1)/R(d) is {} to {} (",
+            "R(4)/R(2) is {} (cat + SiLU, branches of three), and {} at least. Without LayerNorm "
+            "R(d+1)/R(d) is {} to {}.",
             (
                 float(v.across()[3, "cat", "silu"]),
+                float(v.across().min()),
                 *(v.fixed(step, 2) for step in v.span(v.steps_without_norm())),
             ),
         ),
@@ -306,19 +304,15 @@ def dag():
             "with the initial ones {} and {}, from",
             tuple(v.gap_of_resnet(arch, "init") for arch in v.ARCHS),
         ),
-        Says(
-            "with skips is {} (ReLU) and {} (SiLU); with statistics of training images, {} and {}",
-            v.decays("resnet18") + v.decays("resnet18", **v.IMAGES),
-        ),
         SEED_RANGE,
         *plain(
             *('Architectures", 2026', "measures four quantities", "between two layers at"),
             *("Five claims:", "merge of two branches", "(CIFAR-10; CIFAR-100 in Experiment 2, "),
             *("synthetic in 5)", "falls by 3 to 4 orders of magnitude at"),
-            *('"below 2 %" does not', "H4.2a fails on"),
-            *("(printed: 0.28–0.39)", "with either (H6.3)", "H5.1 holds", "+ 0.1 ξ (S tokens"),
+            *('not "below 2 %" of', "(H4.2a, Section", "Table 7 converge* (H5.3)", "zero (H5.1)"),
+            *("R(d+2)/R(d) ≈ 0.28–0.39", "L = 16 and 32 (", "d > L/2", "+ 0.1 ξ (S tokens"),
             "means over five seeds (pub",
-            *("H^T ∼ σ''²: log", "R(0)/R(4)"),
+            "H^T ∼ σ''²: log",
         ),
     ]
 
@@ -379,8 +373,8 @@ def hsr():
         Says("give about {} sharp and {} flat", v.starting_points()),
         Says("log λ₁ of HSR lower by {} to {} |", v.span(by_asam)),
         Says(
-            "Up to {} parameters our order of sums is fastest, at {} and {} the printed double sum "
-            "in matrix form, above that automatic",
+            "up to {} parameters, by our form (linear in the samples), at {} and {} by the "
+            "printed double sum in matrix form, above that by automatic",
             (v.last(fastest, "own"), *v.between(fastest, "matrix")),
         ),
         Says(
@@ -512,7 +506,7 @@ def ws_bound():
                 float(v.gains("stopped", few).mean()),
             ),
         ),
-        Says("({} seeds, too)", (len(manifest("ws_bound")["seeds"]),)),
+        Says("(also with {} seeds)", (len(manifest("ws_bound")["seeds"]),)),
         Says("largest of {} paths | λ_sup → 0 | {} |", (10, v.left_of_the_bound())),
         Says(
             "(criterion: ≥ {}) | all, up to a small threshold (Appendix C) | {} |",
@@ -530,8 +524,8 @@ def ws_bound():
         ),
         Says(
             "Downhill, {} run to infinity (beyond {} times the largest start, or along a valley), "
-            "{} end at degenerate critical points, {} did not finish. (At N = 10, {} of {} end at "
-            "a loss below log 2",
+            "{} end at degenerate critical points, {} did not finish. (At N = 10, {} of {} end "
+            "with all samples classified correctly",
             (
                 v.count(led.kind, "infinity"),
                 int(of["far"]),

@@ -3,6 +3,7 @@ project: counts, means, ratios of means, means of ratios, medians, and a few sta
 statement."""
 
 import json
+import math
 import re
 import tomllib
 from decimal import Decimal
@@ -445,6 +446,40 @@ def near_output():
     late = found.block >= 32 - 32 // 3
     means = found.groupby(["seed", late]).R.mean().unstack()
     return float((means[True] / means[False]).mean())
+
+
+def deep(value):
+    """A quantity of the trained plain networks of depth 16, seeds by distances."""
+    return curve("exp1_deep", value, depth=16, arch="plain", checkpoint="final")
+
+
+def slope_beyond():
+    """Slope of log10 R on the distance beyond half the depth, mean over seeds."""
+    wide = np.log10(deep("R"))
+    wide = wide.loc[:, wide.columns > 8]
+    return float(np.mean([np.polyfit(wide.columns, seed, 1)[0] for _, seed in wide.iterrows()]))
+
+
+def rise_of_coupling():
+    """Largest step of the mean C(d) from one distance to the next."""
+    return float(deep("C").mean().diff().max())
+
+
+def shift_of_coupling():
+    """C(d) after training less before, residual networks of depth 10, mean over d >= 1."""
+    keys = {"value": "C", "depth": 10, "arch": "residual"}
+    after, before = (curve("exp1_resonance", **keys, checkpoint=c) for c in ("final", "init"))
+    return float((after - before).loc[:, 1:].mean(axis=1).mean())
+
+
+def over_a_constant():
+    """Test loss of attention on the recovered targets over their variance: 1 − E[‖X‖]²/n of
+    n = 128 standard normal entries, and the noise."""
+    keys = {"network": "attention", "protocol": "recovered", "checkpoint": "final"}
+    mean_norm = math.sqrt(2) * math.exp(math.lgamma(64.5) - math.lgamma(64))
+    return mean("exp5_attention", "networks", "test_loss", **keys) / (
+        1 - mean_norm**2 / 128 + 0.1**2
+    )
 
 
 def ends(**keys):

@@ -1,7 +1,6 @@
 """Comparisons that pages make in words, drawn again from the stored cells by code that imports
 nothing of the project; each stands next to its sentence, which the page must still have."""
 
-import json
 import math
 import re
 
@@ -63,8 +62,8 @@ def parameters_of_table_7():
 
 @check(
     "dag.md",
-    "*Nine seeds* of Experiment 4 confirm its weakened cancellation and refute a growth by 3.5 to "
-    "5.7 times",
+    "*Nine seeds* of Experiment 4 (not counted; with five inconclusive) confirm its weakened "
+    "cancellation and refute that R across trained branches grows 3.5 to 5.7 times",
 )
 def nine_seeds():
     assert len(manifest("exp4_diamond")["seeds"]) == 9
@@ -72,6 +71,8 @@ def nine_seeds():
     second = verdicts("exp4_diamond", "claims").set_index("name").replication
     assert second["weakened cancellation"] == "confirmed"
     assert second["H4.2b growth"] == "refuted"
+    first = verdicts("exp4_diamond", "claims").set_index("name").verdict
+    assert set(first[["weakened cancellation", "H4.2b growth"]]) == {"inconclusive"}
 
 
 @check("dag.md", "[748 of their unrounded results] agree with ours to 4e-6")
@@ -91,17 +92,6 @@ def trained_elsewhere():
     origin = table("exp6_resnet18", "origin")
     on_gpu = origin[origin.trained_on.fillna("").str.contains("H200")]
     assert set(on_gpu.seed) == {45} and {"mid", "final"} <= set(on_gpu.checkpoint)
-
-
-@check("dag.md", "most for Experiment 2")
-def hours():
-    spent = {}
-    for path in PUBLISHED.glob("exp*/manifest.json"):
-        cells = json.loads(path.read_text())["cells"]
-        spent[path.parent.name] = sum(float(cell["cpu_seconds"]) for cell in cells)
-    two = [spent.pop("exp2_bottleneck"), spent.pop("exp6_resnet18")]
-    assert sum(two) > sum(spent.values())
-    assert max(spent.values()) < min(two)
 
 
 @check("README.md", "Experiments 1, 1b, 3, 3b and 4 give most printed numbers exactly.")
@@ -171,7 +161,7 @@ def unique(**keys):
 @check(
     "ws_bound.md",
     "searches run to infinity while the loss falls",
-    "end at a loss below log 2, which larger output weights lower",
+    "end with all samples classified correctly, where larger output weights lower the loss",
 )
 def searches_without_end():
     both = searches()
@@ -255,14 +245,14 @@ def gap_of_silu_in_training():
     assert plain["init"] < plain["final"]
 
 
-@check("dag.md", "Neither network ends below the loss of the best constant")
+@check("dag.md", "neither ends below the loss of the best constant (attention: 40.8 times)")
 def loses_to_a_constant():
     ends = rows("exp5_attention", "networks", protocol="recovered", checkpoint="final")
     generator = np.random.default_rng(0)
     norms = np.linalg.norm(generator.standard_normal((20_000, 128)), axis=1) / math.sqrt(128)
     constant = norms.var() + 0.1**2
     losses = ends.groupby("network").test_loss.mean()
-    assert losses["attention"] > 1.5 * constant and losses["flat_mlp"] > 1.5 * constant
+    assert round(losses["attention"] / constant) == 41 and losses["flat_mlp"] > 1.5 * constant
 
 
 @check("ws_bound.md", "and in some the bound is smaller at N = 10")

@@ -18,7 +18,7 @@ PARTLY = {("dag", "Theorem", "34"), ("attention", "Theorem", "J.1")}
 WRONG = (
     ("README.md", "attention", "wrong as printed** (", ")"),
     ("attention.md", "attention", "with wrong indices (", "loses"),
-    ("dag.md", "dag", "printed formulas are wrong (", ";"),
+    ("dag.md", "dag", "[The errata] correct ", ". See"),
     ("scalar_spectrum.md", "scalar_spectrum", "rests on them: a", "**"),
 )
 """Page, paper, and the ends of a sentence that lists errors."""
