@@ -117,10 +117,14 @@ def order_section() -> str:
 CHANGED = """
 ## Criteria changed with the result in view
 
+The present criterion is in the statement's row of `experiments/reference/*/statements.csv`
+(`reason`, `low`, `high`) and in the [report](reports.md).
+
 """
-FAVOUR = "changed in the authors' favour when the result had been seen"
-SEEN = "changed when the result had been seen"
-"""Beginnings of the history of many criteria, which the page says once."""
+FAVOUR = "changed in the authors' favour"
+"""Beginning of the history of many criteria, which the page says once."""
+BEFORE = "before: "
+"""In a history, what comes ahead of the earlier criterion; a history without it is shown whole."""
 SECOND = """
 ## Seeds of second verdicts
 
@@ -167,8 +171,7 @@ def changed_section() -> str:
     others: list[tuple[str, str, str]] = []
     for experiment, statements_of, history in grouped(changed()):
         rows = favoured if history.startswith(FAVOUR) else others
-        text = history.removeprefix(FAVOUR).removeprefix(SEEN).lstrip(";: ")
-        rows.append((experiment, statements_of, text.removeprefix("before: ")))
+        rows.append((experiment, statements_of, history.rpartition(BEFORE)[2]))
     columns = ("experiment", "statements", "criterion before")
     return (
         CHANGED

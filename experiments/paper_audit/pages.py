@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from experiments.paper_audit.measure import Row
 from experiments.paper_audit.papers import CLASSES, errata
 
-MADE = "`hess-run audit PLACE` recomputes one clause."
+MADE = "`hess-run audit {}` recomputes one clause."
+OUR_TEXT = "*Our text* of a paper is a scan or conversion, in which signs may be lost."
 HEADLINES = ("dag.lambda1", "dag.eq2", "dag.table7", "attention.j.1", "ws.theorem7")
 """Root causes of the most important errors, the most important first."""
 SHORT = {
@@ -86,7 +87,7 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
     lines = [
         f"# Errata: {paper['title']}",
         "",
-        f"*{paper['name']}.* {MADE}",
+        f"*{paper['name']}.* {MADE.format(_command_label(listed[0]))}",
         "",
         f"**What survives.** {paper['survives']}",
         "",
@@ -102,6 +103,12 @@ def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
         lines += _minor(by_class["B"])
     lines += folded(f"C to E: {_class_counts(by_class, 'CDE')}", _others(by_class))
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _command_label(entry: Row) -> str:
+    """The label of an erratum as `hess-run audit` takes it: "dag.A1"."""
+    prefix = entry["id"].partition(".")[0]
+    return f"{prefix}.{entry['label']}"
 
 
 def counts(rows: list[Row]) -> str:
@@ -224,8 +231,7 @@ def _others(by_class: ByClass) -> list[str]:
     body = _formulas(listed)
     if listed:
         number = listed[0]["label"]
-        prefix = listed[0]["id"].partition(".")[0]
-        command = code(f"hess-run audit {prefix}.{number}")
+        command = code(f"hess-run audit {_command_label(listed[0])}")
         body += ["", f"{command} prints {number} in full."]
     failed = [_item(entry["label"], _failed(entry)) for entry in listed if _failed(entry)]
     return [*body, "", *failed, *_unchecked(by_class["E"])]
@@ -276,8 +282,9 @@ def overview(papers: Papers) -> str:
     by_id: dict[str, Row] = {}
     for _, _, listed in papers:
         by_id |= {entry["id"]: entry for entry in listed}
-    lines = ["# Errata of the five papers", "", MADE, "", "## The five most important errors", ""]
     chosen = [by_id[name] for name in HEADLINES if name in by_id]
+    made = f"{MADE.format(_command_label(chosen[0]))} {OUR_TEXT}"
+    lines = ["# Errata of the five papers", "", made, "", "## The five most important errors", ""]
     for number, entry in enumerate(chosen, start=1):
         place = f"{_link(entry['paper'])}, {entry['place']}"
         lines.append(f"{number}. **{place}.** {entry['consequence']}")
