@@ -25,10 +25,11 @@ from runner.stats.rows import table_of
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Margins and criteria
 
-Made by `python -m docs.criteria`. The rows of `experiments/reference/` have each limit, its reason,
-and the commit that first gave it its present form. This page names the criteria that may have been
-chosen with the result in view: those fixed after the first commit with a report of their
-experiment, and those changed later.
+Made by `python -m docs.criteria`. The rows of `experiments/reference/*/statements.csv` and the
+[reports](experiments.md) have each present criterion (`low`, `high`, `reason`); the rows also have
+the commit that first gave it this form. This page names the criteria that may have been chosen with
+the result in view: those fixed after the first commit with a report of their experiment, and those
+changed later.
 
 The default margin of printed numbers, ±25 %, was fixed in 3f8faa74: before the first results of
 Experiments 2 and 6, after those of Experiments 1, 1b, 3, 3b, 4 and 5 (037520f1, fd663b37), which an
@@ -116,9 +117,6 @@ def order_section() -> str:
 
 CHANGED = """
 ## Criteria changed with the result in view
-
-The present criterion is in the statement's row of `experiments/reference/*/statements.csv`
-(`reason`, `low`, `high`) and in the [report](reports.md).
 
 """
 FAVOUR = "changed in the authors' favour"
