@@ -49,7 +49,9 @@ def test_the_tables_of_the_guide_give_the_published_numbers(published, tmp_path,
     (block,) = re.findall(r"## Our verdicts again.*?```python\n(.*?)```", text, re.S)
     monkeypatch.chdir(tmp_path)
     exec(block, {})
-    found = verdicts([], numbers_of("exp4_diamond").read(), read(tmp_path / "tables"))
+    found = verdicts(
+        [], numbers_of("exp4_diamond").read(), read(tmp_path / "outputs" / "judged" / "tables")
+    )
     scores = rows(published / "exp4_diamond" / "scorecard.csv")
     for score, now in zip(scores, found.to_dict("records"), strict=True):
         assert (now["verdict"], now["reason"]) == (score["verdict"], score["reason"])
