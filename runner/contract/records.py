@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Required, TypedDict, get_args
 
 NAN = float("nan")
+LEAST = "with all lost values as small as can be; of the shift, its lower end"
+MOST = "with all lost values as large as can be; of the shift, its upper end"
+"""Meanings of three columns each."""
 TESTS = ("mann_whitney", "wilcoxon", "spearman")
 """Kinds whose p-values enter Holm's correction; the p of a fit describes its slope and stays as it
 is."""
@@ -64,24 +67,12 @@ class Statistic:
     shift: float = column("Hodges–Lehmann estimate of a − b", default=NAN)
     shift_low: float = column("its 95 % interval", default=NAN)
     shift_high: float = column("its 95 % interval", default=NAN)
-    effect_least: float = column(
-        "with all lost values as small as can be; of the shift, its lower end", default=NAN
-    )
-    p_least: float = column(
-        "with all lost values as small as can be; of the shift, its lower end", default=NAN
-    )
-    shift_least: float = column(
-        "with all lost values as small as can be; of the shift, its lower end", default=NAN
-    )
-    effect_most: float = column(
-        "with all lost values as large as can be; of the shift, its upper end", default=NAN
-    )
-    p_most: float = column(
-        "with all lost values as large as can be; of the shift, its upper end", default=NAN
-    )
-    shift_most: float = column(
-        "with all lost values as large as can be; of the shift, its upper end", default=NAN
-    )
+    effect_least: float = column(LEAST, default=NAN)
+    p_least: float = column(LEAST, default=NAN)
+    shift_least: float = column(LEAST, default=NAN)
+    effect_most: float = column(MOST, default=NAN)
+    p_most: float = column(MOST, default=NAN)
+    shift_most: float = column(MOST, default=NAN)
     slope: float = column("of a fit", default=NAN)
     intercept: float = column("of a fit", default=NAN)
     slope_error: float = column("standard error of the slope", default=NAN)

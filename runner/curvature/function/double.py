@@ -99,8 +99,8 @@ class Record:
         self.changed = False
         self.whole = False
 
-    def has_product(self) -> None:
-        """A value, a gradient and a product were computed since it was cleared."""
+    def finish(self) -> None:
+        """To be called when a value, a gradient and a product were seen since it was cleared."""
         self.whole = not (self.narrowed or self.changed)
 
 

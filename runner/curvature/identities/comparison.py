@@ -82,14 +82,19 @@ class Difference(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What is kept of a difference at one step. apart: its distance from the derivative, relative,
-    by name. Of what is not right: bend, the size of the turn of the whole, and turns, that of each
-    row."""
+    """What is kept of a difference at one step, without what its turn is made of. apart: its
+    distance from the derivative, relative, by name. Of what is not right: bend, the size of the
+    turn of the whole, and turns, that of each row."""
 
-    difference: Difference
+    value: Rows
+    rounding: dict[str, float]
     apart: dict[str, float]
     bend: dict[str, float]
     turns: dict[str, Tensor]
+
+    def total(self, name: str) -> Tensor:
+        """As of `Difference`."""
+        return _summed(self.value[name])
 
 
 def _summed(rows: Tensor) -> Tensor:
@@ -169,8 +174,7 @@ class Comparison:
             turn = found.turn(name)
             bend[name] = norm(_summed(turn))
             turns[name] = _sizes(turn)
-        kept = found._replace(turn=turns.__getitem__)  # without what the turn is made of
-        self.tried.append(Tried(kept, apart, bend, turns))
+        self.tried.append(Tried(found.value, found.rounding, apart, bend, turns))
         return not self.open
 
     @property
@@ -184,8 +188,7 @@ class Comparison:
         sides differ by as much."""
         last = self.tried[-1]
         return all(
-            last.apart[name] * self._scale(name, last.difference) < 4 * last.bend[name]
-            for name in self.open
+            last.apart[name] * self._scale(name, last) < 4 * last.bend[name] for name in self.open
         )
 
     @property
@@ -193,7 +196,7 @@ class Comparison:
         """The largest of the smallest error of each piece."""
         return max(self.errors.values())
 
-    def _scale(self, name: str, found: Difference) -> float:
+    def _scale(self, name: str, found: Difference | Tried) -> float:
         return max(norm(found.total(name)), self.least.get(name, 0.0), TINY)
 
     def _error(self, name: str, found: Difference) -> float:
@@ -216,11 +219,10 @@ class Comparison:
             return math.inf
         for one, other in combinations(self.tried, 2):
             error = min(one.apart[name], other.apart[name])
-            scale = min(self._scale(name, t.difference) for t in (one, other))
+            scale = min(self._scale(name, one), self._scale(name, other))
             if not math.isfinite(max(one.apart[name], other.apart[name])):
                 continue
-            between = one.difference.total(name) - other.difference.total(name)
-            agree = norm(between) < scale * error / 10
+            agree = norm(one.total(name) - other.total(name)) < scale * error / 10
             if agree and min(one.bend[name], other.bend[name]) < scale * error / 10:
                 return error
         return 0.0
@@ -232,7 +234,7 @@ class Comparison:
 
     def moved(self, ends: Sequence[Difference]) -> dict[str, float]:
         """How far the differences at points nearby are from those here, relative."""
-        last = self.tried[-1].difference
+        last = self.tried[-1]
         found = {}
         for name in self.open:
             apart = [norm(end.total(name) - last.total(name)) for end in ends]
@@ -243,7 +245,7 @@ class Comparison:
         """The rows with a kink: within the two smallest steps alike, or between here and points
         nearby."""
         found = set[int]()
-        last = self.tried[-1].difference
+        last = self.tried[-1]
         for name in self.open:
             least = max(self.tolerance * self._scale(name, last) / 4, 100 * last.rounding[name])
             if len(self.tried) > 1:

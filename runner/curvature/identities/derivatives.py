@@ -45,7 +45,7 @@ AGREES = 1e-4
 STEPS = (1e-8, 1e-7, 1e-9, 1e-6, 1e-5)
 STEPS_IN_FLOAT32 = (1e-3, 3e-3, 1e-2, 3e-4)
 SMALL = 1e-5
-"""Share of a product that errors of its groups are relative to at least."""
+"""Share of a product that errors of its variables are relative to at least."""
 COMPARED = ("2 gradient", "3 product")
 PERIOD = 10_007
 """Random numbers that are drawn for a direction; longer ones repeat them."""
@@ -299,7 +299,7 @@ class SecondOrder:
 
     def of_hessian(self) -> Compared:
         whole = self.evaluated(self.d)
-        self.function.record.has_product()
+        self.function.record.finish()
         (hd,) = whole.products
         least = dict.fromkeys(hd, SMALL * norm_of(hd))
         compared = [self.slope(whole), Comparison(hd, self.tolerance, least)]

@@ -53,7 +53,7 @@ from runner.curvature.products.of_batch import FactoredGraph, Part, outputs_at
 EPS_OF_FLOAT64 = 1e-15
 ELSEWHERE = 1e-2
 """Distance of a second point, in root mean squares: far enough for other roundings."""
-SMALL_GROUP = 0.1
+SMALL_PART = 0.1
 OF_GRADIENT = 0.01
 """Shares of a product, and of the gradient, that errors of the product in its own precision are
 relative to at least."""
@@ -168,7 +168,7 @@ def _of_factors(at: SecondOrder) -> Compared:
         product = filled(graph.pull(curved, False), leaves)
         pulled = filled(graph.pull([s.detach() for s in graph.slopes], False), leaves)
         others = graph.jacobian([*at.c.values()], False)
-    at.function.record.has_product()
+    at.function.record.finish()
     slope = at.slope(whole)
     at.compare([slope], [{"": scalar(whole.loss)}], lambda t: [at.loss(t)])
     outputs = joined(graph.outputs).detach()
@@ -234,8 +234,9 @@ def _same_product(at: SecondOrder, part: Part, product: Values) -> list[Outcome]
 
 def _relative(at: SecondOrder, apart: Values, product: Values) -> float:
     """The largest error of a variable."""
-    least = max(SMALL_GROUP * norm_of(product), OF_GRADIENT * at.size_of_gradient, TINY)
     sizes = norms(product)
+    whole = math.hypot(*sizes.values())
+    least = max(SMALL_PART * whole, OF_GRADIENT * at.size_of_gradient, TINY)
     return max(size / max(sizes[name], least) for name, size in norms(apart).items())
 
 

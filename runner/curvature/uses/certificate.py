@@ -215,7 +215,7 @@ class _Check:
         self.kinks = tuple(sorted(kinks))
 
     def _wrong(self, product: Product, node: str, compared: Comparison) -> str:
-        last = compared.tried[-1].difference
+        last = compared.tried[-1]
         expected = {v: last.total(v) for v in last.value}
         cause = _cause(product.own, expected, self.tolerance)
         return (
@@ -250,7 +250,7 @@ class _Check:
             f"nothing can be told of {self.differences.noun} {names}: a kink within every step, or "
             "rounding"
         ]
-        rows = len(next(iter(self.compared[0].tried[0].difference.value.values())))
+        rows = len(next(iter(self.compared[0].tried[0].value.values())))
         if self.kinks and rows > 1:
             lines.append(self._of_kinks(rows))
         return lines
